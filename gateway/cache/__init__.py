@@ -1,0 +1,1 @@
+"""Provider caches as data."""

@@ -1,0 +1,1 @@
+"""Compaction strategies, as pure functions over sizes and groups."""

@@ -1,0 +1,1 @@
+"""How a body is cut into items and put together again, one module for each wire format."""

@@ -1,0 +1,1 @@
+"""The append-only record of what every model call was sent."""

@@ -1,0 +1,1 @@
+"""How a model call is made: the port, its adapters, and the simulated provider."""

@@ -1,0 +1,110 @@
+"""Routes and targets as frozen values, and the two decisions about them: which route, in which order its targets.
+
+Both are pure functions of given facts. Knows nothing of HTTP, of the ledger, or of how a call is made.
+"""
+
+import difflib
+import fnmatch
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from gateway.context.policy import CompactionPolicy, LayoutPolicy
+from gateway.errors import ModelNotFound
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prices:
+    """USD per million tokens. `cache_write` None: writing costs what input costs."""
+
+    input: float
+    cached: float | None = None
+    cache_write: float | None = None
+    output: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """One model at one provider. Figures that are None come from the catalog."""
+
+    provider: str
+    model: str
+    window_tokens: int | None = None
+    output_limit_tokens: int | None = None
+    tokenizer: str | None = None
+    safety: float = 1.0
+    prices: Prices | None = None
+
+    @property
+    def name(self) -> str:
+        return f"{self.provider}/{self.model}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Budget:
+    """Ceiling and reserve in tokens; `output_reserve_tokens` None: 8,192, less where the window is small."""
+
+    input_tokens: int | None = None
+    output_reserve_tokens: int | None = None
+    margin: float = 0.02
+    shrink_output: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retry:
+    """`attempts`: tries of one target (1 = no retry); `total_attempts`: tries of the whole request."""
+
+    attempts: int = 2
+    max_wait_s: float = 10
+    total_attempts: int = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cooldown:
+    failures: int = 3
+    seconds: float = 30
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Route:
+    """A named way to its targets, in order, each once: routes that end in another route are already flattened."""
+
+    name: str
+    models: tuple[str, ...]
+    targets: tuple[Target, ...]
+    budget: Budget = Budget()
+    compaction: CompactionPolicy = CompactionPolicy()
+    layout: LayoutPolicy = LayoutPolicy()
+    retry: Retry = Retry()
+    cooldown: Cooldown = Cooldown()
+
+
+def resolve(routes: Sequence[Route], model: str, *, named: str | None = None) -> Route:
+    """Return the route for a model name: the one named, else the first whose names or globs match.
+
+    Raises ModelNotFound with near names when there is none. Source: contract, `routes.models`.
+    """
+    if named is not None:
+        for route in routes:
+            if route.name == named:
+                return route
+        raise ModelNotFound(f"there is no route {named!r}; routes are {_listed(r.name for r in routes)}", param="x-gateway-route")
+    for route in routes:
+        if any(_matches(pattern, model) for pattern in route.models):
+            return route
+    names = [name for route in routes for name in (route.name, *route.models)]
+    near = difflib.get_close_matches(model, names, n=3, cutoff=0.4) or names[:5]
+    raise ModelNotFound(f"no route takes the model {model!r}; near names are {_listed(near)}", param="model")
+
+
+def _matches(pattern: str, model: str) -> bool:
+    return pattern == model or (any(c in pattern for c in "*?[") and re.match(fnmatch.translate(pattern), model) is not None)
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(dict.fromkeys(names)) or "none"
+
+
+def order(targets: Sequence[Target], cooling: frozenset[str]) -> tuple[Target, ...]:
+    """Return the targets in the order to try: those cooling down last, otherwise as written. Never drops one."""
+    return (*(t for t in targets if t.name not in cooling), *(t for t in targets if t.name in cooling))
