@@ -108,3 +108,30 @@ def _listed(names: Iterable[str]) -> str:
 def order(targets: Sequence[Target], cooling: frozenset[str]) -> tuple[Target, ...]:
     """Return the targets in the order to try: those cooling down last, otherwise as written. Never drops one."""
     return (*(t for t in targets if t.name not in cooling), *(t for t in targets if t.name in cooling))
+
+
+class Cooldowns:
+    """Which targets are to be left alone for a while, after so many failures in a row. The clock is an argument."""
+
+    def __init__(self) -> None:
+        self._failures: dict[str, int] = {}
+        self._until: dict[str, float] = {}
+
+    def failed(self, target: str, rule: Cooldown, now: float, wait_s: float | None = None) -> None:
+        """Note one failure; the rule's number of them in a row, and the target cools down for its seconds or the provider's wait."""
+        self._failures[target] = self._failures.get(target, 0) + 1
+        if self._failures[target] >= rule.failures:
+            self._until[target] = now + max(rule.seconds, wait_s or 0.0)
+            self._failures[target] = 0
+
+    def succeeded(self, target: str) -> None:
+        """Note an answer: the count starts anew and the target is no longer cooling."""
+        if target in self._failures or target in self._until:
+            self._failures.pop(target, None)
+            self._until.pop(target, None)
+
+    def cooling(self, now: float) -> frozenset[str]:
+        """Return the names of the targets that cool down at this moment."""
+        if not self._until:
+            return frozenset()
+        return frozenset(name for name, until in self._until.items() if until > now)
