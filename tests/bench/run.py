@@ -95,9 +95,10 @@ def litellm_yaml(folder: str, upstream: int) -> str:
     return str(path)
 
 
-async def measure(
-    rivals: dict[str, tuple[int, int]], requests: int, connections: int, stream: bool
-) -> dict[tuple[str, str], Measured]:
+Found = dict[tuple[str, str], Measured]  # by rival and body
+
+
+async def measure(rivals: dict[str, tuple[int, int]], requests: int, connections: int, stream: bool) -> Found:
     """Return the median round of each rival and body, the rivals taking turns."""
     found: Found = {}
     number = 0
