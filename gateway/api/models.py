@@ -9,15 +9,15 @@ from gateway import routing
 from gateway.api import errors
 from gateway.api.access import Caller, allows
 from gateway.errors import ModelNotFound
-from gateway.routing import Route, Target
+from gateway.routing import Route
 
-WindowOf = Callable[[Target], int | None]
+WindowOf = Callable[[Route], int | None]
 
 CREATED = 1_700_000_000  # SDKs want an integer; a name in our configuration has no birthday, and this one never changes
 
 
 def listing(routes: Sequence[Route], caller: Caller, window_of: WindowOf) -> Response:
-    """Return the list, in the order of the routes. `window_of` gives a target's window in tokens, None when not known.
+    """Return the list, in the order of the routes. `window_of` gives a route's window in tokens, None when not known.
 
     Listed is what a request may name: of each route its name and its models, without globs, and only where that very
     route would take it, since the first one that matches does.
@@ -56,8 +56,7 @@ def _taker(routes: Sequence[Route], model: str) -> Route | None:
 
 def _model(name: str, route: Route, window_of: WindowOf) -> dict[str, object]:
     model: dict[str, object] = {"id": name, "object": "model", "created": CREATED, "owned_by": route.name}
-    # The smallest: a client that fills no more than this fits every target that the route may fall back to.
-    windows = [window for window in map(window_of, route.targets) if window is not None]
-    if windows:
-        model["context_window"] = min(windows)
+    window = window_of(route)
+    if window is not None:
+        model["context_window"] = window
     return model

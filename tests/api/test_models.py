@@ -6,11 +6,11 @@ from gateway.api import models
 from gateway.api.access import Caller
 from gateway.routing import Route, Target
 
-WINDOWS = {"up/large": 400_000, "up/small": 128_000}
+WINDOWS = {"coding": 400_000, "globs-only": 128_000}
 
 
-def window_of(target: Target) -> int | None:
-    return WINDOWS.get(target.name)
+def window_of(route: Route) -> int | None:
+    return WINDOWS.get(route.name)
 
 
 def target(model: str) -> Target:
@@ -47,7 +47,7 @@ def test_a_key_sees_its_own_routes_only() -> None:
     assert listed(Caller(name="k", routes=())) == []
 
 
-def test_the_window_is_the_smallest_and_left_out_when_unknown() -> None:
+def test_the_window_is_the_routes_and_left_out_when_unknown() -> None:
     found = {model["id"]: model for model in listed(Caller())}
 
     assert found["coding"] == {
@@ -55,7 +55,7 @@ def test_the_window_is_the_smallest_and_left_out_when_unknown() -> None:
         "object": "model",
         "created": models.CREATED,
         "owned_by": "coding",
-        "context_window": 128_000,
+        "context_window": 400_000,
     }
     assert "context_window" not in found["cheap"]
 
