@@ -178,3 +178,10 @@ def test_an_exactly_full_first_reading_is_not_called_cut() -> None:
     page = client(ListLedger(finished(n) for n in range(10)), cold_records=10).get("/dashboard").text
 
     assert "latest 10 records" not in page
+
+
+def test_cached_tokens_that_nobody_reported_are_not_shown_as_zero() -> None:
+    page = text([finished(1, usage=Usage(input_tokens=5))])
+
+    assert '<td data-label="Cached">–</td>' in page
+    assert '<td data-label="Cached">0</td>' not in page
