@@ -6,6 +6,8 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, ClassVar
 
+from gateway.cache.usage import Usage as Usage
+
 
 class Outcome(StrEnum):
     COMPLETED = "completed"
@@ -32,17 +34,6 @@ class Manifest:
     items: tuple[bytes, ...]
     tail: tuple[bytes, ...]
     seams: bytes | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Usage:
-    """Tokens as the provider reported them; None: not reported, which is not zero. Input is inclusive of cached and written."""
-
-    input_tokens: int | None = None
-    cached_tokens: int | None = None
-    written_tokens: int | None = None
-    output_tokens: int | None = None
-    reasoning_tokens: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,9 +131,11 @@ class Entry:
 
     `bodies` maps digest to bytes and holds every body named by the records, known to the store or not; an adapter
     sends only those it does not know to be there. `roots` are the digests the store must have for the entry to count
-    as whole (a node stands for the items below it).
+    as whole (a node stands for the items below it). `nodes` are those roots that are nodes: one that is new needs its
+    items too. Bodies that no root leads to are written as well when there are no nodes. See `codec.entry`.
     """
 
     records: tuple[Record, ...]
     bodies: Mapping[bytes, bytes] = field(default_factory=dict)
     roots: tuple[bytes, ...] = ()
+    nodes: tuple[bytes, ...] = ()

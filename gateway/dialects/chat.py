@@ -1,0 +1,380 @@
+"""The OpenAI chat dialect: a body cut into messages, facts read from each, edits put back, errors in its envelope.
+
+Unknown roles, parts and fields are forwarded; refused is only what two readers could read differently (a key twice, NaN,
+broken UTF-8) or what cannot be read at all. Source: reference, openai-wire.
+"""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from itertools import accumulate
+
+from gateway.context.digest import digest
+from gateway.context.items import Field, Item, Kind, Request, Tool
+from gateway.dialects import fields
+from gateway.dialects.answers import Answer, read_reply, read_stream
+from gateway.dialects.memo import Memo, Seen
+from gateway.errors import GatewayError, InvalidJSON, InvalidRequest, RequestError
+
+__all__ = ["CHAT", "Answer", "Memo", "error_body", "error_event", "hint", "parse", "read_reply", "read_stream", "without_gateway"]
+
+ITEMS = "messages"
+
+# The price of media in tokens when nothing is known of the provider's own rule. Source: design, "Runway and estimates".
+MEDIA_TOKENS = 8_192  # an image, and the most that audio or a file is priced
+LOW_DETAIL_TOKENS = 85  # an image with `detail: low`, the same at any size
+MEDIA_BYTES_PER_TOKEN = 3  # audio and files, of their decoded bytes
+
+# Parts that are media, and where in each the inline bytes stand.
+MEDIA = {"image_url": "url", "video_url": "url", "audio_url": "url", "input_audio": "data", "file": "file_data"}
+
+KINDS = {
+    "system": Kind.SYSTEM,
+    "developer": Kind.SYSTEM,
+    "user": Kind.USER,
+    "assistant": Kind.ASSISTANT,
+    "tool": Kind.RESULT,
+    "function": Kind.RESULT,
+}
+
+
+def parse(body: bytes, memo: Memo) -> Request:
+    """Return the request that a body holds; `request.body()` gives the very bytes again.
+
+    The memo is asked and told; it changes how long this takes, never the result. Raises InvalidJSON (malformed, not UTF-8, a
+    key twice at any depth, NaN, too deep) and InvalidRequest (no object, no model, no list of messages, a message that is
+    no object). Messages say what and where, never content.
+    """
+    found = memo.longest(body)
+    if found is not None:
+        try:
+            return _continue(body, *found, memo)
+        except RequestError:
+            pass  # the parse of the whole says what is wrong, and at which byte of it
+    fields.check_utf8(body)
+    parts, close = fields.split(body)
+    place = _place(parts)
+    raws, seams = fields.elements(parts[place].value, ITEMS)
+    before = (*parts[:place], replace(parts[place], value=b""))
+    seen = _seen(body, before, _items(raws, 0, memo), seams)
+    request = _request((*before, *parts[place + 1 :]), close, seen.items, tuple(seams), memo)
+    memo.remember(seen)
+    return request
+
+
+def _continue(body: bytes, known: Seen, count: int, memo: Memo) -> Request:
+    """Parse a body that starts like a known one up to the end of its item `count`: only what follows is read.
+
+    JSON is read from left to right, so what follows stands in the same place as after any other element of the same list.
+    """
+    end = known.ends[count - 1]
+    tail = body[end:]
+    fields.check_utf8(tail)
+    parts, close = fields.split(b'{"messages":[0' + tail)
+    raws, seams = fields.elements(parts[0].value, ITEMS)
+    items = (*known.items[:count], *_items(raws[1:], count, memo))
+    around = (*known.seams[:count], *seams[1:])
+    request = _request((*known.fields, *parts[1:]), close, items, around, memo)
+    seen = _seen(body, known.fields, items, around, known.ends[:count])
+    memo.remember(seen, instead_of=known if count == len(known.items) else None)
+    return request
+
+
+def _seen(
+    body: bytes, before: tuple[Field, ...], items: tuple[Item, ...], seams: Sequence[bytes], ends: tuple[int, ...] = ()
+) -> Seen:
+    """Return what the memo keeps of a body; `ends` of the first items are known, those of the rest follow from the bytes."""
+    start = ends[-1] if ends else sum(len(each.lead) + len(each.value) for each in before)
+    rest = zip(seams[len(ends) :], items[len(ends) :], strict=False)
+    ends += tuple(accumulate((len(seam) + len(item.raw) for seam, item in rest), initial=start))[1:]
+    return Seen(body[: ends[-1]] if ends else b"", before, items, tuple(seams[: len(items)]), ends)
+
+
+def _place(parts: Sequence[Field]) -> int:
+    for index, each in enumerate(parts):
+        if each.name == ITEMS:
+            return index
+    raise InvalidRequest("the body has no messages; give a list of them", param=ITEMS)
+
+
+def _items(raws: Sequence[bytes], start: int, memo: Memo) -> tuple[Item, ...]:
+    items = []
+    for index, raw in enumerate(raws, start):
+        if raw[:1] != b"{":
+            raise InvalidRequest(f"{ITEMS}[{index}] must be an object", param=ITEMS)
+        items.append(memo.item(raw, lambda raw, index=index: _item(raw, f"{ITEMS}[{index}]")))  # type: ignore[misc]
+    return tuple(items)
+
+
+def _request(parts: tuple[Field, ...], close: bytes, items: tuple[Item, ...], seams: tuple[bytes, ...], memo: Memo) -> Request:
+    """Return the request of these parts, its facts read and every field that holds more than a scalar checked."""
+    values = {each.name: each.value for each in parts}
+    if len(values) != len(parts):
+        raise InvalidJSON("the body has a key twice; readers differ on which one counts, so each key may stand once")
+    tools: tuple[Tool, ...] = ()
+    for name, value in values.items():
+        if value[:1] in (b"{", b"["):
+            found = memo.value(value, lambda raw, name=name: _checked(raw, name))  # type: ignore[misc]
+            tools = found if name == "tools" else tools
+    limit, limit_field = _output_limit(values)
+    options = values.get("stream_options", b"")
+    return Request(
+        fields=parts,
+        close=close,
+        items=items,
+        seams=seams,
+        items_field=ITEMS,
+        tools=tools,
+        model=_model(values.get("model")),
+        stream=values.get("stream") == b"true",
+        include_usage=options[:1] == b"{" and _objects(fields.load(options, "stream_options")).get("include_usage") is True,
+        output_limit=limit,
+        output_limit_field=limit_field,
+    )
+
+
+def _checked(raw: bytes, name: str) -> tuple[Tool, ...]:
+    """Check a field's value at every depth, and return the tools that it holds if it is a plain list of objects."""
+    value = fields.load(raw, name)
+    if not isinstance(value, list) or not all(isinstance(each, dict) for each in value):
+        return ()
+    raws, _ = fields.elements(raw, name)
+    return tuple(Tool(raw=each, name=_tool_name(made)) for each, made in zip(raws, value, strict=True))
+
+
+def _tool_name(tool: Mapping[str, object]) -> str:
+    for holder in (tool.get("function"), tool.get("custom"), tool):
+        if name := _text(_objects(holder).get("name")):
+            return name
+    return ""
+
+
+def _model(raw: bytes | None) -> str:
+    value = None if raw is None else fields.load(raw, "model")
+    if value is None:
+        raise InvalidRequest("the body has no model; name one", param="model")
+    # An unpaired surrogate names no model anywhere, and could be written neither to a header nor to the ledger.
+    if type(value) is not str or not value or fields.clean(value) != value:
+        raise InvalidRequest("model must be a name: a text that is not empty", param="model")
+    return value
+
+
+def _output_limit(values: Mapping[str, bytes]) -> tuple[int | None, str | None]:
+    for name in ("max_completion_tokens", "max_tokens"):
+        digits = values.get(name, b"")
+        if digits.isdigit() and len(digits) < 16 and int(digits) > 0:
+            return int(digits), name
+    return None, None
+
+
+def _item(raw: bytes, where: str) -> Item:
+    """Return the item of one message, its facts read and every depth of it checked."""
+    message = _objects(fields.load(raw, where))
+    role = _text(message.get("role"))
+    kind = KINDS.get(role, Kind.OTHER)
+    sizes = [_media(part) for part in _list(message.get("content"))]
+    return Item(
+        raw=raw,
+        digest=digest(raw),
+        kind=kind,
+        role=role,
+        opens=tuple(_opens(message)),
+        answers=tuple(_answers(message, role)) if kind is Kind.RESULT else (),
+        media_bytes=sum(inline for inline, _ in sizes),
+        media_tokens=sum(tokens for _, tokens in sizes),
+    )
+
+
+def _opens(message: Mapping[str, object]) -> Iterable[str]:
+    for call in _list(message.get("tool_calls")):
+        if name := _text(_objects(call).get("id")):
+            yield name
+    if name := _text(_objects(message.get("function_call")).get("name")):
+        yield name
+
+
+def _answers(message: Mapping[str, object], role: str) -> Iterable[str]:
+    if name := _text(message.get("name" if role == "function" else "tool_call_id")):
+        yield name
+
+
+def _media(part: object) -> tuple[int, int]:
+    """Return a part's inline media in bytes of base64, and its price in tokens; (0, 0) when it is none."""
+    held = [(key, value, len(_inline(key, value))) for key, value in _objects(part).items() if key in MEDIA]
+    return sum(size for _, _, size in held), sum(_price(key, value, size) for key, value, size in held)
+
+
+def _price(key: str, value: object, base64_bytes: int) -> int:
+    if key in ("input_audio", "file") and base64_bytes:
+        return min(-(-base64_bytes * 3 // (4 * MEDIA_BYTES_PER_TOKEN)), MEDIA_TOKENS)
+    # A file that is only named, like an image, has a size that is not known here.
+    return LOW_DETAIL_TOKENS if _objects(value).get("detail") == "low" else MEDIA_TOKENS
+
+
+def _inline(key: str, value: object) -> str:
+    """Return the base64 that a media value holds: of a `data:` URL, or, where no URL is wanted, of the bare text."""
+    held = _objects(value).get(MEDIA[key]) if isinstance(value, dict) else value
+    text = held if type(held) is str else ""
+    if text[:5].lower() == "data:":
+        return text[text.find(",") + 1 :]
+    return text if MEDIA[key] != "url" else ""
+
+
+def _without_media(part: object) -> object:
+    if not _media(part)[0]:
+        return part
+    bare = dict(_objects(part))
+    for key in MEDIA.keys() & bare.keys():
+        value, size = bare[key], len(_inline(key, bare[key]))
+        if isinstance(value, dict) and size:
+            bare[key] = {**value, MEDIA[key]: value[MEDIA[key]][:-size]}
+        elif isinstance(value, str) and size:
+            bare[key] = value[:-size]
+    return bare
+
+
+def hint(request: Request) -> str | None:
+    """Return the client's own name for the session: `session_id`, else `prompt_cache_key`, else `metadata.user_id`."""
+    metadata = request.value("metadata") or b"null"
+    for raw in (request.value("session_id"), request.value("prompt_cache_key")):
+        if raw is not None and (name := _text(fields.load(raw, "session_id"))):
+            return name
+    return _text(_objects(fields.load(metadata, "metadata")).get("user_id")) or None
+
+
+def without_gateway(request: Request) -> tuple[Request, dict[str, object] | None]:
+    """Return the request without its `gateway` field, and that field's value; None when absent or null.
+
+    Numbers in it are `fields.Number`. Raises InvalidRequest when the field is no object.
+    """
+    raw = request.value("gateway")
+    if raw is None:
+        return request, None
+    value = fields.load(raw, "gateway")
+    if value is not None and not isinstance(value, dict):
+        raise InvalidRequest("gateway must be an object", param="gateway")
+    return replace(request, fields=fields.without(request.fields, "gateway")), value
+
+
+def error_body(error: GatewayError) -> bytes:
+    """Return the error as the body that OpenAI's SDKs read."""
+    return _envelope(error.message, error.type, error.param, error.code)
+
+
+def error_event(message: str, code: str, type: str) -> bytes:
+    """Return the event that ends a broken stream; SDKs raise on it. No `[DONE]` follows. Source: openai-wire, section 5."""
+    return b"data: " + _envelope(message, type, None, code) + b"\n\n"
+
+
+def _envelope(message: str, type_: str, param: str | None, code: str) -> bytes:
+    error = {"message": fields.clean(message), "type": type_, "param": param, "code": code}
+    return json.dumps({"error": error}, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+class Chat:
+    """The chat dialect as the core sees it. An edited item has its own digest; its facts follow its bytes."""
+
+    name = "chat"
+
+    def texts(self, item: Item) -> tuple[str, ...]:
+        """Return the texts of the content: itself, or those of its parts that have one. Unpaired surrogates read as U+FFFD."""
+        content = _objects(fields.load(item.raw, "a message")).get("content")
+        if type(content) is str:
+            return (fields.clean(content),)
+        return tuple(text for part in _list(content) if (text := _part_text(part)) is not None)
+
+    def with_texts(self, item: Item, texts: tuple[str, ...]) -> Item:
+        """Return the item with these texts, as many as `texts` gave. Texts that are equal keep their bytes.
+
+        A part whose text got empty is left out, but for the first when no part would be left: providers refuse an empty list.
+        Written anew, a text is escaped as the item was: to ASCII if the item is ASCII.
+        """
+        before = self.texts(item)
+        if before == texts:
+            return item
+        if len(before) != len(texts):
+            raise ValueError(f"an item of {len(before)} texts was given {len(texts)}")
+        ascii_only = item.raw.isascii()
+        content = next(each.value for each in fields.split(item.raw)[0] if each.name == "content")
+        if content[:1] == b'"':
+            return _edited(item, "content", fields.quote(texts[0], ascii_only=ascii_only))
+        return _edited(item, "content", _with_parts(content, texts, ascii_only))
+
+    def with_role(self, item: Item, role: str) -> Item:
+        """Return the item under this role."""
+        return _edited(item, "role", fields.quote(role))
+
+    def with_result(self, item: Item, text: str) -> Item:
+        """Return the item with this text as its whole content."""
+        return _edited(item, "content", fields.quote(text, ascii_only=item.raw.isascii()))
+
+    def note(self, text: str) -> Item:
+        """Return a new user message of this text."""
+        return _item(b'{"role":"user","content":' + fields.quote(text) + b"}", "a note")
+
+    def wire_text(self, item: Item) -> str:
+        """Return every key and scalar of the message, a line each, without inline media: what it costs, decoded."""
+        message = dict(_objects(fields.load(item.raw, "a message")))
+        if item.media_bytes:
+            message["content"] = [_without_media(part) for part in _list(message.get("content"))]
+        return "\n".join(_leaves(message))
+
+    def request_texts(self, request: Request) -> tuple[str, ...]:
+        """Return every top-level field but the messages as raw JSON text (tools, schemas and all), for counting."""
+        return tuple(each.value.decode() for each in request.fields if each.name != request.items_field)
+
+
+CHAT = Chat()
+
+
+def _edited(item: Item, name: str, value: bytes) -> Item:
+    return _item(fields.put(item.raw, name, value), "an edited message")
+
+
+def _with_parts(content: bytes, texts: tuple[str, ...], ascii_only: bool) -> bytes:
+    raws, seams = fields.elements(content)
+    given = iter(texts)
+    kept: list[tuple[bytes, bytes]] = []
+    emptied: list[tuple[bytes, bytes]] = []
+    for seam, raw in zip(seams, raws, strict=False):
+        was = _part_text(fields.load(raw, "a part"))
+        text = None if was is None else next(given)
+        if text is None or text == was:
+            kept.append((seam, raw))
+            continue
+        made = fields.put(raw, "text", fields.quote(text, ascii_only=ascii_only))
+        (kept if text else emptied).append((seam, made))
+    kept = kept or emptied[:1]
+    # What opens the list stays what opens it, whichever part comes first now.
+    return b"".join([seams[0], kept[0][1], *(seam + raw for seam, raw in kept[1:]), seams[-1]])
+
+
+def _part_text(part: object) -> str | None:
+    text = _objects(part).get("text")
+    return fields.clean(text) if type(text) is str else None
+
+
+def _leaves(value: object) -> Iterable[str]:
+    """Yield keys and scalars in order."""
+    if isinstance(value, dict):
+        for key, each in value.items():
+            yield fields.clean(key)
+            yield from _leaves(each)
+    elif isinstance(value, list):
+        for each in value:
+            yield from _leaves(each)
+    else:
+        yield fields.clean(value) if isinstance(value, str) else json.dumps(value)
+
+
+def _text(value: object) -> str:
+    """Return a text that can be encoded; "" for everything else, numbers too."""
+    return fields.clean(value) if type(value) is str else ""
+
+
+def _objects(value: object) -> Mapping[str, object]:
+    return value if isinstance(value, dict) else {}
+
+
+def _list(value: object) -> Sequence[object]:
+    return value if isinstance(value, list) else ()
