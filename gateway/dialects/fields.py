@@ -23,7 +23,8 @@ _ARRAY = msgspec.json.Decoder(list[msgspec.Raw])
 _LEAD = re.compile(rb'[ \t\n\r]*[{,][ \t\n\r]*("[^"\\]*(?:\\.[^"\\]*)*")[ \t\n\r]*:[ \t\n\r]*', re.DOTALL)
 _SEAM = re.compile(rb"[ \t\n\r]*[\[,][ \t\n\r]*")
 _CLOSE = re.compile(rb"[ \t\n\r]*(?:\{[ \t\n\r]*)?\}[ \t\n\r]*")
-_ESCAPE = re.compile(rb"\\(?:u[dD][89a-fA-F][0-9a-fA-F]{2}|.)", re.DOTALL)
+# An even number of backslashes before it: each two are a backslash of the text, so this one begins an escape.
+_SURROGATE = re.compile(rb"(?<!\\)((?:\\\\)*\\u)[dD]([89a-fA-F])([0-9a-fA-F]{2})")
 _LONE = re.compile("[\ud800-\udfff]")
 
 
@@ -148,7 +149,7 @@ def _spans(decoder: "msgspec.json.Decoder[T]", data: bytes, where: str, kind: st
     except msgspec.ValidationError:
         raise InvalidRequest(f"{where} must be {kind}") from None
     except msgspec.DecodeError as error:
-        masked = _ESCAPE.sub(_mask, data) if b"\\u" in data else data
+        masked = _SURROGATE.sub(_mask, data) if b"\\u" in data else data
         if masked == data:
             raise InvalidJSON(f"{where} is not JSON: {error}") from None
     values, _ = _spans(decoder, masked, where, kind)
@@ -156,9 +157,8 @@ def _spans(decoder: "msgspec.json.Decoder[T]", data: bytes, where: str, kind: st
 
 
 def _mask(escape: re.Match[bytes]) -> bytes:
-    found = escape[0]
     # d8..df become e0..e7, each to its own, so that keys that differ still do.
-    return found if len(found) == 2 else b"\\ue" + str(int(found[3:4], 16) - 8).encode() + found[4:]
+    return escape[1] + b"e" + str(int(escape[2], 16) - 8).encode() + escape[3]
 
 
 def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
