@@ -120,7 +120,17 @@ def test_too_deep_is_refused(deep: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    "value", [b'"x \\ud83d y"', b'"\\ude00\\ud83d"', b'"\\ud83d\\ude00"', b'"\\\\ud83d"', b'{"\\udead":["\\uDBFF"]}']
+    "value",
+    [
+        b'"\\\\\\ud83d\\ud83d"',
+        b'"' + b"\\\\" * 99 + b'\\ud83d"',
+        b'"' + b"\\\\" * 99 + b'ud83d\\udead"',
+        b'"x \\ud83d y"',
+        b'"\\ude00\\ud83d"',
+        b'"\\ud83d\\ude00"',
+        b'"\\\\ud83d"',
+        b'{"\\udead":["\\uDBFF"]}',
+    ],
 )
 def test_surrogate_escapes_stay_as_they_are(value: bytes) -> None:
     data = b'{"k":' + value + b' , "\\ud800":1, "\\ud801": 2}'
@@ -156,3 +166,11 @@ def test_a_quoted_text_reads_back(text: str) -> None:
     assert text == json.loads(fields.quote(text))
     assert text == json.loads(fields.quote(text, ascii_only=True))
     assert fields.quote(text, ascii_only=True).isascii()
+
+
+@pytest.mark.timeout(5)
+@pytest.mark.parametrize("text", [b"\\" * 500_000, b"\\" * 500_001 + b"ud83d", (b"\\" * 65 + b"ud83d") * 5_000])
+def test_many_backslashes_take_no_long_time(text: bytes) -> None:
+    data = b'{"a":"\\udead' + text + b'"}'
+
+    assert data == fields.join(*fields.split(data))
