@@ -98,6 +98,28 @@ class Request:
             fields = (*self.fields, Field(name=name, lead=lead, value=value))
         return replace(self, fields=fields)
 
+    def without(self, name: str) -> "Request":
+        """Return a request that lacks a top-level field; the rest stays legal JSON, every other byte as it is."""
+        kept = [each for each in self.fields if each.name != name]
+        if kept and kept[0] is not self.fields[0]:
+            first = kept[0]
+            kept[0] = replace(
+                first, lead=self.fields[0].lead[: self.fields[0].lead.index(b"{") + 1] + first.lead.partition(b",")[2]
+            )
+        close = self.close if kept else b"{" + self.close
+        return replace(self, fields=tuple(kept), close=close) if len(kept) < len(self.fields) else self
+
+    def renamed(self, old: str, new: str) -> "Request":
+        """Return a request whose field has another name, at its place; a field that has that name already gives way."""
+        if all(each.name != old for each in self.fields):
+            return self
+        made = self.without(new) if old != new else self
+        fields = (
+            replace(each, name=new, lead=(b"{" if n == 0 else b",") + b'"' + new.encode() + b'":') if each.name == old else each
+            for n, each in enumerate(made.fields)
+        )
+        return replace(made, fields=tuple(fields))
+
     def with_items(self, items: tuple[Item, ...]) -> "Request":
         """Return a request with other items: joined by plain commas, opened and closed as before."""
         seams = (self.seams[0], *(b"," for _ in items[1:]), self.seams[-1]) if items else (self.seams[0] + self.seams[-1],)

@@ -4,6 +4,8 @@ A recorded prompt is rebuilt from its request, its policy and its evidence, so e
 that changes bytes or verdicts stands here, with every default resolved.
 """
 
+import dataclasses
+import json
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -69,3 +71,27 @@ class Policy:
     rename_fields: tuple[tuple[str, str], ...] = ()
     developer_role: bool = True
     ask_usage: bool = True  # ask for usage in streams when the client did not
+
+    def to_json(self) -> bytes:
+        """Return the policy as canonical JSON: the same policy gives the same bytes. `from_json` is the inverse."""
+        return json.dumps(dataclasses.asdict(self), separators=(",", ":"), sort_keys=True).encode()
+
+    @classmethod
+    def from_json(cls, data: bytes) -> "Policy":
+        """Return the policy that `to_json` wrote. Raises TypeError or ValueError for anything else."""
+        values = json.loads(data)
+        window = Window(**values.pop("window"))
+        compaction = values.pop("compaction")
+        layout = values.pop("layout")
+        return cls(
+            window=window,
+            compaction=CompactionPolicy(**compaction | {"strategy": Strategy(compaction["strategy"])}),
+            layout=LayoutPolicy(
+                volatile=Volatile(layout["volatile"]),
+                volatile_patterns=tuple(layout["volatile_patterns"]),
+                tools_sorted=layout["tools_sorted"],
+            ),
+            drop_fields=tuple(values.pop("drop_fields")),
+            rename_fields=tuple((old, new) for old, new in values.pop("rename_fields")),
+            **values,
+        )

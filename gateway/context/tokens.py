@@ -1,0 +1,56 @@
+"""Token costs of a request: by bytes first, counted when that does not settle it. Knows texts and sizes, no tokenizer."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from gateway.context.items import Dialect, Item
+from gateway.context.layout import Arranged
+
+PROTOCOL_TOKENS = 1_024  # what the byte estimate keeps for the protocol's own tokens. Source: design, "Runway and estimates"
+COUNTED_PROTOCOL_TOKENS = 16  # the same when tokens were counted: the reply's primer, with room
+MESSAGE_TOKENS = 4  # what surrounds each message in a chat template
+BYTES_PER_TOKEN = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Costs:
+    """Estimated tokens: `items` in the order of the arranged request's items, `notes` at its tail, `envelope` all the rest."""
+
+    items: tuple[int, ...]
+    notes: int
+    envelope: int
+    counted: bool
+
+    @property
+    def total(self) -> int:
+        return sum(self.items) + self.notes + self.envelope
+
+
+def _by_bytes(item: Item) -> int:
+    return -(-(len(item.raw) - item.media_bytes) // BYTES_PER_TOKEN) + item.media_tokens
+
+
+def by_bytes(arranged: Arranged, dialect: Dialect) -> Costs:
+    """Return the estimate that needs no tokenizer: a token for three bytes of what is on the wire, media at a flat price."""
+    request = arranged.request
+    envelope = sum(len(each.lead) + len(each.value) for each in request.fields)
+    return Costs(
+        items=tuple(map(_by_bytes, request.items)),
+        notes=sum(map(_by_bytes, arranged.notes)),
+        envelope=PROTOCOL_TOKENS - (-envelope // BYTES_PER_TOKEN),
+        counted=False,
+    )
+
+
+def counted(arranged: Arranged, items: Sequence[int], notes: Sequence[int], envelope: int, safety: float) -> Costs:
+    """Return the costs from counts of text (tokens of each item, each note, and everything beside them), times `safety`."""
+
+    def priced(count: int, item: Item) -> int:
+        return -int(-count * safety // 1) + MESSAGE_TOKENS + item.media_tokens
+
+    return Costs(
+        items=tuple(priced(count, item) for count, item in zip(items, arranged.request.items, strict=True)),
+        notes=sum(priced(count, item) for count, item in zip(notes, arranged.notes, strict=True)),
+        envelope=-int(-envelope * safety // 1) + COUNTED_PROTOCOL_TOKENS,
+        counted=True,
+    )
