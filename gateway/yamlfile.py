@@ -41,6 +41,7 @@ HIDDEN = frozenset(
         "compose",
     }
 )
+SHOWN = 80  # characters of a wrong value that are shown
 MAX_NODES = 50_000  # aliases of aliases can make a small file unfold into gigabytes
 
 
@@ -107,7 +108,9 @@ class Document:
     def shown(self, path: Path) -> str | None:
         """Return a scalar as it is written; None for a secret, for a mapping or list, and where nothing stands."""
         place = self.values.get(path)
-        return None if place is None or HIDDEN.intersection(map(str, path)) else place.text
+        if place is None or place.text is None or HIDDEN.intersection(map(str, path)):
+            return None
+        return _line(place.text if len(place.text) <= SHOWN else place.text[:SHOWN] + "…")
 
     def troubled(self, path: Path) -> bool:
         """Whether a problem is already known at this very path."""
@@ -142,7 +145,12 @@ def _find(value: Value, parts: Sequence[str], path: Path) -> Iterator[tuple[Path
 
 def dotted(path: Path) -> str:
     """Return a path as people write it: `routes[0].targets[1].provider`."""
-    return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path).removeprefix(".")
+    return _line("".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path).removeprefix("."))
+
+
+def _line(text: str) -> str:
+    """Return the text with every character escaped that could begin a line of its own or hide itself."""
+    return "".join(each if each.isprintable() else repr(each)[1:-1] for each in text)
 
 
 def near(name: str, accepted: Iterable[str]) -> str:
