@@ -122,7 +122,10 @@ class Request:
 
     def with_items(self, items: tuple[Item, ...]) -> "Request":
         """Return a request with other items: joined by plain commas, opened and closed as before."""
-        seams = (self.seams[0], *(b"," for _ in items[1:]), self.seams[-1]) if items else (self.seams[0] + self.seams[-1],)
+        opening, closing = self.seams[0], self.seams[-1]
+        if not self.items:  # one seam then holds both brackets
+            opening, closing = opening[: opening.index(b"[") + 1], opening[opening.index(b"[") + 1 :]
+        seams = (opening, *(b"," for _ in items[1:]), closing) if items else (opening + closing,)
         return replace(self, items=items, seams=seams)
 
     def pieces(self) -> Iterator[bytes]:

@@ -21,7 +21,8 @@ __all__ = ["CHAT", "Answer", "Memo", "error_body", "error_event", "hint", "parse
 ITEMS = "messages"
 
 # The price of media in tokens when nothing is known of the provider's own rule. Source: design, "Runway and estimates".
-MEDIA_TOKENS = 8_192  # an image, and the most that audio or a file is priced
+MEDIA_TOKENS = 8_192  # what nothing is known of, and the most that audio or a file is priced
+IMAGE_TOKENS = 2_500  # an image at OpenAI's usual details: at most 2,500 patches; `original` has no such bound
 LOW_DETAIL_TOKENS = 85  # an image with `detail: low`, the same at any size
 MEDIA_BYTES_PER_TOKEN = 3  # audio and files, of their decoded bytes
 
@@ -208,7 +209,10 @@ def _price(key: str, value: object, base64_bytes: int) -> int:
     if key in ("input_audio", "file") and base64_bytes:
         return min(-(-base64_bytes * 3 // (4 * MEDIA_BYTES_PER_TOKEN)), MEDIA_TOKENS)
     # A file that is only named, like an image, has a size that is not known here.
-    return LOW_DETAIL_TOKENS if _objects(value).get("detail") == "low" else MEDIA_TOKENS
+    if key != "image_url":
+        return MEDIA_TOKENS
+    detail = _objects(value).get("detail", "auto")
+    return {"low": LOW_DETAIL_TOKENS, "auto": IMAGE_TOKENS, "high": IMAGE_TOKENS}.get(_text(detail), MEDIA_TOKENS)
 
 
 def _inline(key: str, value: object) -> str:

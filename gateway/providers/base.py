@@ -1,7 +1,7 @@
 """The port to a provider, and what its failures mean. Adapters translate their library's errors into `AttemptFailed`."""
 
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
 
@@ -48,6 +48,25 @@ class AttemptFailed(Exception):
         super().__init__(message)
         self.failure = failure
         self.message = message
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Endpoint:
+    """Where a provider is and what it is sent beside the call. Never shown: it holds the key in clear.
+
+    `client_key`: the caller's own Authorization goes on to it. Times in seconds, each a bound of its own.
+    """
+
+    name: str
+    base_url: str
+    key: str | None = field(default=None, repr=False)
+    client_key: bool = False
+    headers: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    query: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    connect_s: float = 5
+    first_byte_s: float = 120
+    idle_s: float = 120
+    total_s: float = 900
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

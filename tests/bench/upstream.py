@@ -6,6 +6,7 @@
 import asyncio
 import json
 import sys
+from typing import cast
 
 PLAIN = json.dumps(
     {
@@ -36,8 +37,7 @@ class Provider(asyncio.Protocol):
         self.buffer = bytearray()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self.transport = transport
+        self.transport = cast(asyncio.Transport, transport)  # uvloop's is none by class
 
     def data_received(self, data: bytes) -> None:
         self.buffer += data

@@ -1,0 +1,377 @@
+"""The composition root: settings -> adapters -> Gateway -> ASGI app. Knows all, decides nothing."""
+
+import contextlib
+import logging
+import os
+import time
+from collections.abc import AsyncIterator, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import BaseRoute, Mount, Route
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from gateway import logs, planning, routing
+from gateway import settings as configuration
+from gateway.api import admin, cors, errors, health, models
+from gateway.api.access import AdminOnly, authorise
+from gateway.api.chat import ChatCompletions, read_body
+from gateway.api.passthrough import PassThrough
+from gateway.context import layout
+from gateway.context.digest import digest
+from gateway.context.policy import Policy, Window
+from gateway.dashboard import views
+from gateway.dialects import chat
+from gateway.errors import ConfigurationError, GatewayError
+from gateway.ledger.base import Ledger
+from gateway.ledger.memory import MemoryLedger
+from gateway.ledger.records import ConfigChanged, Entry
+from gateway.ledger.redis import RedisLedger
+from gateway.ledger.sqlite import SQLiteLedger
+from gateway.pipeline import Aim, Gateway
+from gateway.providers import catalog, simulated
+from gateway.providers.base import Endpoint, Upstream
+from gateway.providers.openai import OpenAIUpstream
+from gateway.providers.tokenizers import Counter
+from gateway.settings import Provider, Settings
+from gateway.telemetry import Metrics
+
+LOG = logging.getLogger("gateway")
+DEFAULT_RESERVE_TOKENS = 8_192
+UNKNOWN_WINDOW_CEILING_TOKENS = 131_072  # for a target whose window nobody knows, on a route without a ceiling
+KEEP_ALIVE_S = 75  # longer than the 60 s of usual balancers, so that they and not we close an idle connection
+CHAT_PATH = "/v1/chat/completions"
+CONFIG_VARIABLE = "GATEWAY_CONFIG_FILE"  # how a worker process learns which file its parent was given
+
+
+def new_id() -> str:
+    """Return a new id: 32 hex characters that sort by time (milliseconds), then by chance."""
+    return f"{time.time_ns() // 1_000_000:012x}{os.urandom(10).hex()}"
+
+
+def open_ledger(url: str, timeout_s: float, *, pool: int = 16, fsynced: bool = False) -> Ledger:
+    """Return the ledger that the URL names. ConfigurationError for a scheme that is not served."""
+    if url.startswith("sqlite:"):
+        return SQLiteLedger.open(url.removeprefix("sqlite:").removeprefix("//") or "gateway.db", timeout_s, fsynced=fsynced)
+    if url.startswith(("redis://", "rediss://")):
+        return RedisLedger(url, timeout_s, pool)
+    raise ConfigurationError(f"no ledger for {url.split(':', 1)[0]}:…; sqlite:FILE, redis:// and rediss:// are served")
+
+
+def policy_of(route: routing.Route, target: routing.Target, provider: Provider, row: catalog.Row | None) -> Policy:
+    """Return everything the core is told about one target of one route: the settings file first, then the catalog.
+
+    A reserve that the route does not name is 8,192 tokens, or a quarter of a small window. A target whose window is not
+    known gets the route's ceiling, or 131,072 tokens, and one warning: an unknown window is not an infinite one.
+    """
+    tokens = target.window_tokens or (row.window if row else None)
+    source = "yaml" if target.window_tokens else "litellm" if tokens else "unknown"
+    window = Window(tokens=tokens, output_limit=target.output_limit_tokens or (row.output_limit if row else None), source=source)
+    ceiling = route.budget.input_tokens
+    if tokens is None and ceiling is None:
+        ceiling = UNKNOWN_WINDOW_CEILING_TOKENS
+        LOG.warning("the window of %s is not known: %d tokens are taken; set window_tokens on the target", target.name, ceiling)
+    reserve = route.budget.output_reserve_tokens
+    if reserve is None:
+        reserve = min(DEFAULT_RESERVE_TOKENS, tokens // 4) if tokens else DEFAULT_RESERVE_TOKENS
+    return Policy(
+        model=target.model,
+        window=window,
+        ceiling_tokens=ceiling,
+        reserve_tokens=reserve,
+        margin=route.budget.margin,
+        shrink_output=route.budget.shrink_output,
+        tokenizer=target.tokenizer or catalog.tokenizer(target.model),
+        safety=target.safety,
+        compaction=route.compaction,
+        layout=route.layout,
+        drop_fields=provider.drop_fields,
+        rename_fields=provider.rename_fields,
+        developer_role=provider.developer_role,
+    )
+
+
+def upstream_of(provider: Provider) -> OpenAIUpstream:
+    """Return the adapter for one provider; secrets are revealed here and nowhere else."""
+    timeout = provider.timeout
+    return OpenAIUpstream(
+        Endpoint(
+            name=provider.name,
+            base_url=provider.base_url,
+            key=provider.api_key.reveal() if provider.api_key else None,
+            client_key=provider.key_mode == "client",
+            headers=tuple((name, value.reveal()) for name, value in provider.headers),
+            query=tuple((name, value.reveal()) for name, value in provider.query),
+            connect_s=timeout.connect_s,
+            first_byte_s=timeout.first_byte_s,
+            idle_s=timeout.idle_s,
+            total_s=timeout.total_s,
+        )
+    )
+
+
+def aims_of(settings: Settings, upstreams: Mapping[str, Upstream]) -> dict[tuple[str, str], Aim]:
+    """Return what each target of each route resolves to."""
+    targets = {(route.name, target.name): (route, target) for route in settings.routes for target in route.targets}
+    lacking = [target for _, target in targets.values() if target.window_tokens is None or target.prices is None]
+    rows = catalog.lookup((target.provider, target.model) for target in lacking) if lacking else {}
+    aims = {}
+    for key, (route, target) in targets.items():
+        row = rows.get((target.provider, target.model))
+        policy = policy_of(route, target, settings.providers[target.provider], row)
+        body = policy.to_json()
+        prices = target.prices or (row.prices if row else None)
+        aims[key] = Aim(
+            target=target, policy=policy, policy_record=(digest(body), body), upstream=upstreams[target.provider], prices=prices
+        )
+    return aims
+
+
+class App:
+    """The ASGI application. Chat completions are answered without a framework, everything else through starlette."""
+
+    def __init__(self, settings: Settings, ledger: Ledger) -> None:
+        self.settings, self.ledger, self.since = settings, ledger, datetime.now(UTC)
+        self.upstreams: dict[str, Upstream] = {name: upstream_of(each) for name, each in settings.providers.items()}
+        self.metrics = Metrics()
+        self.gateway = Gateway(
+            routes=settings.routes,
+            aims=aims_of(settings, self.upstreams),
+            ledger=ledger,
+            counter=Counter(),
+            new_id=new_id,
+            meter=self.metrics,
+        )
+        limit = settings.server.max_body_bytes
+        self.chat: ASGIApp = ChatCompletions(self.gateway, settings.auth.keys, limit, new_id)
+        provider = settings.passthrough or ""
+        self.passthrough = PassThrough(self.gateway, provider, self.upstreams.get(provider), settings.auth.keys, limit, new_id)
+        self.rest: ASGIApp = Starlette(routes=self._routes(), lifespan=self._lifespan, exception_handlers=HANDLERS)
+        if settings.server.cors_origins:
+            self.chat = cors.Cors(self.chat, self._origins)
+        self.rest = cors.Cors(self.rest, self._origins)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and scope["method"] == "POST" and canonical(scope["path"]) == CHAT_PATH:
+            await self.chat(scope, receive, send)
+            return
+        if scope["type"] == "http":
+            scope = dict(scope, path=canonical(scope["path"]))
+        await self.rest(scope, receive, send)
+
+    def _routes(self) -> list[BaseRoute]:
+        private = [Middleware(AdminOnly, admin_key=self._admin_key)]
+        pages = views.Dashboard(self.ledger)
+        ready = health.Ready(self.ledger, timeout_s=self.settings.ledger.timeout_s)
+
+        async def alive(request: Request) -> Response:
+            return health.live()
+
+        async def readiness(request: Request) -> Response:
+            return await ready()
+
+        async def metrics(request: Request) -> Response:
+            return Response(self.metrics.page(), media_type="text/plain; version=0.0.4")
+
+        return [
+            *(Route(path, alive) for path in ("/health/live", "/health/liveliness", "/health")),
+            *(Route(path, readiness) for path in ("/health/ready", "/health/readiness")),
+            Route("/v1/models", self._models),
+            Route("/v1/models/{model:path}", self._models),
+            Mount("/gateway", routes=self._administration(), middleware=private),
+            Route("/metrics", metrics, middleware=private),
+            Route("/dashboard", pages.page, middleware=private),
+            Route("/dashboard/static/style.css", pages.style, middleware=private),
+            Route("/v1/{path:path}", self.passthrough.answer, methods=["GET", "POST", "PUT", "PATCH", "DELETE"]),
+        ]
+
+    def _administration(self) -> list[BaseRoute]:
+        async def snapshots(request: Request) -> Response:
+            return await admin.snapshots(request, self.ledger)
+
+        async def snapshot(request: Request) -> Response:
+            return await admin.snapshot(request.path_params["id"], self.ledger)
+
+        async def routes(request: Request) -> Response:
+            return admin.routes(self.settings.routes, self._window)
+
+        async def config(request: Request) -> Response:
+            return admin.config(digest=self.settings.digest, since=self.since, source=self.settings.source, last_reload=None)
+
+        async def budgets(request: Request) -> Response:
+            return admin.budgets()
+
+        async def explanation(request: Request) -> Response:
+            try:
+                body = await read_body(request.scope, request.receive, self.settings.server.max_body_bytes)
+                found = await explain_with(self.gateway, body, request.query_params.get("route"))
+            except GatewayError as error:
+                return errors.response(error)
+            return JSONResponse(found)
+
+        return [
+            Route("/snapshots", snapshots),
+            Route("/snapshots/{id}", snapshot),
+            Route("/routes", routes),
+            Route("/config", config),
+            Route("/budgets", budgets),
+            Route("/explain", explanation, methods=["POST"]),
+        ]
+
+    async def _models(self, request: Request) -> Response:
+        try:
+            caller = authorise(request.scope["headers"], self.settings.auth.keys)
+        except GatewayError as error:
+            return errors.response(error)
+        model = request.path_params.get("model")
+        if model is None:
+            return models.listing(self.settings.routes, caller, self._window)
+        return models.one(model, self.settings.routes, caller, self._window)
+
+    def _admin_key(self) -> str | None:
+        key = self.settings.auth.admin_key
+        return key.reveal() if key else None
+
+    def _origins(self) -> Sequence[str]:
+        return self.settings.server.cors_origins
+
+    def _window(self, route: routing.Route) -> int | None:
+        """Return the smallest window of the route: a client that fills no more fits every target it may fall back to."""
+        windows = [self.gateway.aims[route.name, target.name].policy.window.tokens for target in route.targets]
+        return min((each for each in windows if each is not None), default=None)
+
+    @contextlib.asynccontextmanager
+    async def _lifespan(self, app: Starlette) -> AsyncIterator[None]:
+        await self.started()
+        try:
+            yield
+        finally:
+            await self.stop()
+
+    async def started(self) -> None:
+        """Record which configuration runs. A ledger that is away does not stop the start: calls are refused until it is back."""
+        changed = ConfigChanged(id=new_id(), at=self.since, digest=self.settings.digest, source=self.settings.source)
+        self.gateway.spawn(self.gateway.append_late(Entry(records=(changed,))))
+
+    async def stop(self) -> None:
+        """Finish what is being recorded, bounded by the grace time, and let go of every connection."""
+        await self.gateway.drain(self.settings.server.shutdown_grace_s)
+        for upstream in self.upstreams.values():
+            await upstream.close()
+        await self.ledger.close()
+
+
+async def missing(request: Request, error: Exception) -> Response:
+    """Answer for an address that is not there, in the OpenAI envelope."""
+    status = error.status_code if isinstance(error, HTTPException) else 404
+    answer = errors.response(errors.NotFound(f"{request.method} {request.url.path} is not served here"))
+    answer.status_code = status
+    return answer
+
+
+async def failed(request: Request, error: Exception) -> Response:
+    """Answer for a fault of ours; the log has the cause."""
+    return errors.response(error)
+
+
+HANDLERS = {404: missing, 405: missing, Exception: failed}
+
+
+def canonical(path: str) -> str:
+    """Return the path as it is served: one `/v1` in front of the planned dialects, no doubled or trailing slashes."""
+    if path == CHAT_PATH:
+        return path
+    while "//" in path:
+        path = path.replace("//", "/")
+    if len(path) > 1:
+        path = path.rstrip("/")
+    while path.startswith("/v1/v1/"):
+        path = path[3:]
+    if path in ("/chat/completions", "/models", "/embeddings", "/completions"):
+        path = "/v1" + path
+    return path
+
+
+async def explain_with(gateway: Gateway, body: bytes, named: str | None) -> dict[str, Any]:
+    """Return what would happen to this request, per target of its route; sends and records nothing."""
+    request, _ = chat.without_gateway(chat.parse(body, gateway.memo))
+    route = routing.resolve(gateway.routes, request.model, named=named)
+    arranged = layout.arrange(request, route.layout, chat.CHAT, memo=gateway.scans)
+    targets = []
+    for target in route.targets:
+        aim = gateway.aims[route.name, target.name]
+        planned = await planning.plan(arranged, aim.policy, gateway.counter)
+        targets.append({"target": target.name, **planning.explanation(planned)})
+    return {"route": route.name, "model": request.model, "messages": len(request.items), "targets": targets}
+
+
+async def explain(settings: Settings, body: bytes, route: str | None) -> dict[str, Any]:
+    """Return what `gateway explain` prints, without a running gateway."""
+    gateway = Gateway(
+        routes=settings.routes,
+        aims=aims_of(settings, {name: upstream_of(each) for name, each in settings.providers.items()}),
+        ledger=MemoryLedger(),
+        counter=Counter(),
+        new_id=new_id,
+        meter=Metrics(),
+    )
+    return await explain_with(gateway, body, route)
+
+
+def build(settings: Settings) -> App:
+    """Return the application for these settings. Opens no connection yet; a file of SQLite is opened."""
+    each = settings.ledger
+    return App(settings, open_ledger(each.url.reveal(), each.timeout_s, pool=each.pool, fsynced=each.durability == "fsynced"))
+
+
+def from_file() -> App:
+    """Return the application of one worker process, which reads the same settings file as its parent."""
+    settings = configuration.read(Path(os.environ[CONFIG_VARIABLE]), os.environ)
+    logs.configure(settings.log.level, settings.log.format)
+    return build(settings)
+
+
+def serve(settings: Settings, host: str | None = None, port: int | None = None, workers: int = 1) -> None:
+    """Serve until a signal ends it. Several workers need a settings file, which each of them reads."""
+    logs.configure(settings.log.level, settings.log.format)
+    options: dict[str, Any] = {
+        "host": host or settings.server.host,
+        "port": port or settings.server.port,
+        "loop": "uvloop",
+        "http": "httptools",
+        "ws": "none",
+        "access_log": False,
+        "server_header": False,
+        "log_config": None,
+        "timeout_keep_alive": int(settings.server.keepalive_s) or KEEP_ALIVE_S,
+        "timeout_graceful_shutdown": max(1, int(settings.server.shutdown_grace_s)),
+    }
+    if workers == 1:
+        uvicorn.run(build(settings), **options)
+        return
+    if not Path(settings.source).is_file():
+        raise ConfigurationError("several workers need a settings file: give one with --config")
+    os.environ[CONFIG_VARIABLE] = settings.source
+    uvicorn.run("gateway.app:from_file", factory=True, workers=workers, **options)
+
+
+SIMULATED = """
+providers: {{simulated: {{kind: openai, base_url: 'http://127.0.0.1:{port}/v1', api_key: none}}}}
+routes:
+  - name: simulated
+    models: ['*']
+    targets: [{{provider: simulated, model: simulated, window_tokens: 128000, output_limit_tokens: 16000, tokenizer: o200k_base}}]
+"""
+
+
+def simulated_settings() -> Settings:
+    """Return settings for the built-in simulated provider, which is started beside the gateway on a free port."""
+    port = simulated.start_in_thread({"simulated": simulated.SimulatedModel(window_tokens=128_000, output_limit=16_000)})
+    return configuration.load(SIMULATED.format(port=port), source="the built-in simulated provider", env={})
