@@ -166,8 +166,10 @@ def read(text: str, *, source: str, env: Mapping[str, str]) -> Document:
     that are unset or empty are problems. Top-level `x-…` keys are left out: they only hold anchors.
     """
     document = Document(source=source)
+    yaml = YAML(typ="rt", pure=True)
+    yaml.composer.warn_double_anchors = False  # YAML allows to give an anchor anew; the warning would show the file's text
     try:
-        node = YAML(typ="rt", pure=True).compose(text)
+        node = yaml.compose(text)
     except YAMLError as error:
         raise BadFile([_syntax(error, text, source)]) from None
     except RecursionError:

@@ -116,3 +116,7 @@ def test_variables_are_replaced_inside_text_only() -> None:
 
 def test_syntax_errors_show_none_of_the_file() -> None:
     assert "sk-secret" not in told("api_key: [sk-secret\nb: 1")[0]
+
+
+def test_an_anchor_given_anew_holds_from_there_on() -> None:
+    assert {"a": 1, "b": 2} == document("x-1: &n 1\na: *n\nx-2: &n 2\nb: *n").root

@@ -69,7 +69,7 @@ def check(document: Document, env: Mapping[str, str]) -> None:
     for path, provider in document.find("providers.*"):
         if isinstance(provider, dict):
             _provider(document, path, provider)
-    _unique(document, "routes.*.name", "route")
+    _unique(document, "routes.*.name", "route of this name")
     _targets(document)
     _circles(document)
     if env.get("GATEWAY_LOG_LEVEL") and env["GATEWAY_LOG_LEVEL"].lower() not in LEVELS:
@@ -105,7 +105,7 @@ def _unique(document: Document, pattern: str, noun: str) -> None:
             continue
         known = first.setdefault(value, path)
         if known != path:
-            _note(document, path, f"there is another {noun} of this name, in line {document.values[known].line}", show=True)
+            _note(document, path, f"there is another {noun}, in line {document.values[known].line}", show=True)
 
 
 def _server(document: Document) -> None:
@@ -117,8 +117,8 @@ def _server(document: Document) -> None:
 
 
 def _keys(document: Document) -> None:
-    _unique(document, "auth.keys.*.name", "key")
-    _unique(document, "auth.keys.*.sha256", "key with this hash, or")
+    _unique(document, "auth.keys.*.name", "key of this name")
+    _unique(document, "auth.keys.*.sha256", "key with this hash")
 
 
 def _ledger(document: Document) -> None:
