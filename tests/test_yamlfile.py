@@ -119,4 +119,4 @@ def test_syntax_errors_show_none_of_the_file() -> None:
 
 
 def test_an_anchor_given_anew_holds_from_there_on() -> None:
-    assert {"a": 1, "b": 2} == document("x-1: &n 1\na: *n\nx-2: &n 2\nb: *n").root
+    assert document("x-1: &n 1\na: *n\nx-2: &n 2\nb: *n").root == {"a": 1, "b": 2}
