@@ -15,11 +15,13 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass, field, fields
+from functools import partial
 from typing import Any, Literal, get_args
 
 import uvicorn
 
 from gateway.providers import simulated_rules as rules
+from gateway.providers import tokenizers
 from gateway.providers.simulated_answers import Answer, chunks, completion, default_message
 from gateway.providers.simulated_cache import MESSAGE_TOKENS, Cache, Hit, MarkCache, NoCache, PrefixCache, render, scope_of
 from gateway.providers.simulated_rules import Refusal
@@ -49,7 +51,7 @@ class SimulatedModel:
     step: int | None = None
     minimum_tokens: int | None = None
     ttl_s: float = 300.0
-    tokenizer: str = "bytes"  # what its tokens are called, for a reader; the provider's `count` does the counting
+    tokenizer: str = "o200k_base"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,11 +79,6 @@ class Call:
     body: bytes
 
 
-def by_bytes(text: str) -> int:
-    """Return about as many tokens as a text has: its UTF-8 bytes by four, rounded up."""
-    return -(-len(text.encode()) // 4)
-
-
 @dataclass(slots=True, kw_only=True)
 class _Counts:
     """A count that looks at each text once."""
@@ -102,7 +99,8 @@ class SimulatedProvider:
     """The state of one simulated provider: its models with their caches, the faults to come, the calls that came.
 
     `script` may give the assistant message for a body (None: no opinion), then the body's `metadata.simulated_message`
-    (JSON of one), then `answer`. `api_key` None: any key, or none, is taken.
+    (JSON of one), then `answer`. `api_key` None: any key, or none, is taken. `count` counts for every model in place of
+    the model's own tokenizer.
     """
 
     def __init__(
@@ -110,7 +108,7 @@ class SimulatedProvider:
         models: Mapping[str, SimulatedModel],
         *,
         clock: Callable[[], float] = time.monotonic,
-        count: Callable[[str], int] = by_bytes,
+        count: Callable[[str], int] | None = None,
         answer: Callable[[Mapping[str, Any]], Mapping[str, Any]] = default_message,
         script: Callable[[Mapping[str, Any]], Mapping[str, Any] | None] | None = None,
         api_key: str | None = None,
@@ -118,22 +116,24 @@ class SimulatedProvider:
     ) -> None:
         self.models, self.clock, self.answer, self.script = dict(models), clock, answer, script
         self.api_key, self.lenient = api_key, lenient
-        self.count: Callable[[str], int] = _Counts(count=count)
-        self.caches = {name: self._cache(model) for name, model in self.models.items()}
+        self.counts = {
+            name: _Counts(count=count or partial(tokenizers.count, model.tokenizer)) for name, model in self.models.items()
+        }
+        self.caches = {name: self._cache(model, self.counts[name]) for name, model in self.models.items()}
         self.faults: deque[Fault] = deque()
         self.calls: list[Call] = []
         self._kept_bytes = 0
         self.refused = 0
         self.served = 0
 
-    def _cache(self, model: SimulatedModel) -> Cache:
+    def _cache(self, model: SimulatedModel, count: Callable[[str], int]) -> Cache:
         step, minimum = STEPS[model.cache]
         minimum = minimum if model.minimum_tokens is None else model.minimum_tokens
         if model.cache == "none":
             return NoCache()
         if model.cache == "marks":
             return MarkCache(minimum=minimum, ttl_s=model.ttl_s)
-        return PrefixCache(step=model.step or step, minimum=minimum, ttl_s=model.ttl_s, count=self.count)
+        return PrefixCache(step=model.step or step, minimum=minimum, ttl_s=model.ttl_s, count=count)
 
     def note(self, path: str, headers: Mapping[str, str], raw: bytes) -> None:
         """Keep what came, before anything is decided about it; the oldest calls make room when there are too many."""
@@ -165,12 +165,13 @@ class SimulatedProvider:
         if model is None:
             raise Refusal(f"The model `{name}` does not exist or you do not have access to it.", code="model_not_found", status=404)
         rules.check(body, output_limit=model.output_limit, marks=model.cache == "marks", lenient=self.lenient)
-        blocks = render(body, self.count)
+        count = self.counts[name]
+        blocks = render(body, count)
         prompt = sum(block.tokens for block in blocks) + MESSAGE_TOKENS
         room = self._room(model, prompt, rules.requested_output(body))
         hit = self.caches[name].use(scope_of(body), blocks, self.clock())
         self.served += 1
-        return Answer.make(self.served, body, self._message(body), self._usage(model, prompt, hit), room, self.count)
+        return Answer.make(self.served, body, self._message(body), self._usage(model, prompt, hit), room, count)
 
     def _room(self, model: SimulatedModel, prompt: int, asked: int | None) -> int:
         """Return how many tokens the answer may take; Refusal when prompt and output do not share the window."""

@@ -14,7 +14,7 @@ from openai import OpenAI
 from openai.types.chat import ChatCompletionMessageParam, ChatCompletionToolParam
 from pydantic import BaseModel
 
-from gateway.providers.simulated import Fault, SimulatedModel, SimulatedProvider, app, by_bytes, start_in_thread
+from gateway.providers.simulated import Fault, SimulatedModel, SimulatedProvider, app, start_in_thread
 from gateway.providers.simulated_rules import Refusal
 from tests.acceptance.harness import free_port
 
@@ -170,7 +170,7 @@ def test_a_request_names_its_model(given: dict[str, Any]) -> None:
         ask(SimulatedProvider(MODELS), given)
 
 
-@pytest.mark.parametrize(("model", "cached"), [("auto", 2_432), ("blocks", 2_496)])
+@pytest.mark.parametrize(("model", "cached"), [("auto", 1_920), ("blocks", 1_984)])
 def test_cached_tokens_are_reported_in_whole_steps(model: str, cached: int) -> None:
     provider = SimulatedProvider(MODELS)
 
@@ -189,7 +189,7 @@ def test_white_space_between_tokens_does_not_matter() -> None:
     provider = SimulatedProvider(MODELS)
     provider.complete(json.dumps(body(text=LONG), indent=4).encode())
 
-    assert ask(provider, body(text=LONG)).usage["prompt_tokens_details"]["cached_tokens"] > 2_000
+    assert ask(provider, body(text=LONG)).usage["prompt_tokens_details"]["cached_tokens"] > 1_900
 
 
 def test_a_cache_expires_by_the_given_clock() -> None:
@@ -211,7 +211,7 @@ def test_marks_report_what_was_read_and_written() -> None:
         details.append(ask(provider, {"model": "marks", "messages": messages}).usage["prompt_tokens_details"])
 
     assert details[0]["cached_tokens"] == details[1]["cache_write_tokens"] == 0
-    assert details[0]["cache_write_tokens"] == details[1]["cached_tokens"] > 2_000
+    assert details[0]["cache_write_tokens"] == details[1]["cached_tokens"] > 1_900
 
 
 def test_a_model_without_cache_reports_none() -> None:
@@ -323,8 +323,13 @@ def test_a_thread_serves_until_the_process_ends() -> None:
     assert httpx.get(f"http://127.0.0.1:{port}/v1/models", timeout=10).json()["data"][0]["id"] == "m"
 
 
-def test_bytes_are_counted_by_four_rounded_up() -> None:
-    assert [by_bytes(text) for text in ("", "a", "abcd", "abcde", "é" * 4)] == [0, 1, 1, 2, 2]
+def test_each_model_counts_with_its_own_tokenizer() -> None:
+    models = {name: SimulatedModel(window_tokens=9_000, output_limit=100, tokenizer=name) for name in ("o200k_base", "bytes")}
+    provider = SimulatedProvider(models)
+    used = {name: ask(provider, body(name, LONG)).usage["prompt_tokens"] for name in models}
+
+    assert 2_000 < used["o200k_base"] < 2_020
+    assert 3_333 < used["bytes"] < 3_350
 
 
 def test_thousands_of_calls_are_quick() -> None:
