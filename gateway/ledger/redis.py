@@ -12,10 +12,10 @@ import contextlib
 import logging
 import re
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
 import hiredis
 import redis.asyncio
@@ -24,12 +24,11 @@ from redis.asyncio.connection import AbstractConnection
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
-from gateway.errors import SnapshotUnavailable
+from gateway.errors import LedgerError, SnapshotUnavailable
 from gateway.ledger import codec
 from gateway.ledger.lua import APPEND, APPEND_SHA
 from gateway.ledger.records import Entry, Record
 
-T = TypeVar("T")
 _log = logging.getLogger("gateway.ledger.redis")
 
 _PREFIX = b"{gw:0}:"  # one slot for each shard, so that the script may touch all of its keys in a cluster
@@ -114,7 +113,10 @@ class RedisLedger:
         write = _Write(entry=entry, lines=tuple(lines), deadline=loop.time() + self._timeout_s, done=loop.create_future())
         timer = loop.call_at(write.deadline, self._expire, write)
         try:
-            await self._pack(write)
+            try:
+                await self._pack(write)
+            except LedgerError as error:
+                raise SnapshotUnavailable(error.message) from error
             self._queue.append(write)
             if self._flusher is None:
                 self._flusher = loop.create_task(self._flush())
@@ -246,7 +248,7 @@ class RedisLedger:
     async def _round(self, batch: list[_Write]) -> list[_Write]:
         """Send the batch in one trip; return those that must go again, with what was missing added to their commands."""
         if self._lane is None:
-            self._lane = self._pool.make_connection()
+            self._lane = cast(AbstractConnection, self._pool.make_connection())  # type: ignore[no-untyped-call] # redis-py's own
             # The flush bounds every wait; a limit of the connection's own would cost a timer for each answer.
             self._lane.socket_timeout = None
         lane = self._lane
@@ -267,7 +269,7 @@ class RedisLedger:
                 if await self._settle(write, answer):
                     again.append(write)
         if unloaded:
-            await lane.send_packed_command(hiredis.pack_command((b"SCRIPT", b"LOAD", APPEND)), check_health=False)
+            await lane.send_packed_command(_packed(b"SCRIPT", b"LOAD", APPEND), check_health=False)
             await lane.read_response()
         if isinstance(refused, exceptions.ReadOnlyError):
             await self._drop()  # a name that led to the primary once may lead there again
@@ -302,7 +304,7 @@ class RedisLedger:
     async def _ask(self, *command: Any) -> Any:
         try:
             async with asyncio.timeout(self._timeout_s):
-                return await cast(Awaitable[Any], self._client.execute_command(*command))
+                return await cast(Awaitable[Any], self._client.execute_command(*command))  # type: ignore[no-untyped-call] # redis-py's own
         except TimeoutError as error:
             raise SnapshotUnavailable(f"Redis did not answer within {self._timeout_s:g} s") from error
         except (exceptions.RedisError, OSError) as error:
@@ -337,7 +339,12 @@ def _command(write: _Write, checked: Iterable[bytes]) -> bytes:
         given += (each.hex().encode(), codec.compress(write.entry.bodies[each]))
     names = b"".join(checked).hex()  # one argument: a third of the cost of one for each
     head = (b"EVALSHA", APPEND_SHA, b"1", _STREAM, _PREFIX, names, str(len(write.sent)))
-    return hiredis.pack_command((*head, *given, *write.lines))
+    return _packed(*head, *given, *write.lines)
+
+
+def _packed(*parts: bytes | str) -> bytes:
+    pack = cast(Callable[[tuple[bytes | str, ...]], bytes], hiredis.pack_command)  # its stub says: exactly one part
+    return pack(parts)
 
 
 def _verified(wanted: list[bytes], stored: list[bytes | None]) -> dict[bytes, bytes]:
@@ -368,8 +375,8 @@ def _reason(error: Exception) -> str:
         if isinstance(error, kind):
             return f"Redis answered {word}"
     if isinstance(error, exceptions.ResponseError):
-        word = re.match(r"[A-Z]{2,20}\b", str(error))
-        return f"Redis answered {word[0] if word else 'an error'}"
+        match = re.match(r"[A-Z]{2,20}\b", str(error))
+        return f"Redis answered {match[0] if match else 'an error'}"
     if isinstance(error, (exceptions.TimeoutError, TimeoutError)):
         return "Redis did not answer in time"
     cause = error.__cause__ or error
