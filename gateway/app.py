@@ -3,6 +3,7 @@
 import contextlib
 import logging
 import os
+import signal
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import UTC, datetime
@@ -338,12 +339,12 @@ def from_file() -> App:
     return build(settings)
 
 
-def serve(settings: Settings, host: str | None = None, port: int | None = None, workers: int = 1) -> None:
+def serve(settings: Settings, workers: int = 1) -> None:
     """Serve until a signal ends it. Several workers need a settings file, which each of them reads."""
     logs.configure(settings.log.level, settings.log.format)
     options: dict[str, Any] = {
-        "host": host or settings.server.host,
-        "port": port or settings.server.port,
+        "host": settings.server.host,
+        "port": settings.server.port,
         "loop": "uvloop",
         "http": "httptools",
         "ws": "none",
@@ -354,6 +355,9 @@ def serve(settings: Settings, host: str | None = None, port: int | None = None, 
         "timeout_graceful_shutdown": max(1, int(settings.server.shutdown_grace_s)),
     }
     if workers == 1:
+        signal.signal(
+            signal.SIGHUP, lambda number, frame: LOG.warning("SIGHUP: reload is not in this version; the config in force stays")
+        )
         uvicorn.run(build(settings), **options)
         return
     if not Path(settings.source).is_file():

@@ -10,25 +10,32 @@ from dataclasses import dataclass
 
 LONGEST_LINE = 240  # a longer line says more than the time
 _TIME = r"(?:\d{1,2}:\d{2}(?::\d{2}(?:\.\d+)?)?\s*(?:[AaPp]\.?[Mm]\.?)?)"
-_DATE = r"(?:\d{4}[-/]\d{1,2}[-/]\d{1,2}|\w{3,9},?\s+\w{3,9}\.?\s+\d{1,2}(?:,?\s+\d{4})?|\w{3,9}\.?\s+\d{1,2},?\s+\d{4}|\d{1,2}\s+\w{3,9}\s+\d{4})"
+_DAYS = (
+    r"\d{4}[-/]\d{1,2}[-/]\d{1,2}",
+    r"\w{3,9},?\s+\w{3,9}\.?\s+\d{1,2}(?:,?\s+\d{4})?",
+    r"\w{3,9}\.?\s+\d{1,2},?\s+\d{4}",
+    r"\d{1,2}\s+\w{3,9}\s+\d{4}",
+)
+_DATE = rf"(?:{'|'.join(_DAYS)})"
 _LEAD = r"(?:[-*#>\s]*)(?:\*\*)?"
-_CLOCK_WORDS = r"(?:the\s+)?(?:current|present|local|system|server|utc|user'?s?)?\s*(?:local\s+|utc\s+|system\s+)?(?:date\s*(?:and|&|/)\s*time|date-?time|timestamp|time|now)"
+_CLOCK_WORDS = (
+    r"(?:the\s+)?(?:current|present|local|system|server|utc|user'?s?)?\s*(?:local\s+|utc\s+|system\s+)?"
+    r"(?:date\s*(?:and|&|/)\s*time|date-?time|timestamp|time|now)"
+)
+_ZONE = r"(?:\s*(?:Z|UTC|GMT|[+-]\d{2}:?\d{2}|[A-Z]{2,5}|\([\w\s/+-]{2,40}\)))"
+_VALUE = r"\s*(?:is|[:=])\s*[\"'`]?[A-Za-z0-9_.:+/=-]{6,128}[\"'`]?\.?\s*$"
 _CLOCK = re.compile(
-    rf"^{_LEAD}(?:{_CLOCK_WORDS}|today(?:'s\s+date)?|it\s+is(?:\s+now|\s+currently)?)(?:\s+(?:now|is|now\s+is|in\s+\w+))*\s*(?:\*\*)?[:=]?\s*(?:\*\*)?"
-    rf"(?:(?:{_DATE})[\sT,]*(?:at\s+)?)?{_TIME}(?:\s*(?:Z|UTC|GMT|[+-]\d{{2}}:?\d{{2}}|[A-Z]{{2,5}}|\([\w\s/+-]{{2,40}}\)))*\.?\s*$",
+    rf"^{_LEAD}(?:{_CLOCK_WORDS}|today(?:'s\s+date)?|it\s+is(?:\s+now|\s+currently)?)(?:\s+(?:now|is|now\s+is|in\s+\w+))*"
+    rf"\s*(?:\*\*)?[:=]?\s*(?:\*\*)?(?:(?:{_DATE})[\sT,]*(?:at\s+)?)?{_TIME}{_ZONE}*\.?\s*$",
     re.IGNORECASE,
 )
 _EPOCH = re.compile(
     rf"^{_LEAD}(?:current\s+)?(?:unix\s+(?:time|timestamp|epoch)|epoch|timestamp)\s*(?:is|[:=])\s*\d{{10,19}}\.?\s*$", re.IGNORECASE
 )
 _NAMED = re.compile(
-    rf"^{_LEAD}(?:x-)?(?:request|trace|correlation|invocation|span|message|run|turn|call)[-_ ]?(?:id|uuid|guid)\s*(?:is|[:=])\s*[\"'`]?[A-Za-z0-9_.:-]{{6,128}}[\"'`]?\.?\s*$",
-    re.IGNORECASE,
+    rf"^{_LEAD}(?:x-)?(?:request|trace|correlation|invocation|span|message|run|turn|call)[-_ ]?(?:id|uuid|guid){_VALUE}", re.IGNORECASE
 )
-_NONCE = re.compile(
-    rf"^{_LEAD}(?:nonce|cache[- ]?buster|random\s+seed|salt)\s*(?:is|[:=])\s*[\"'`]?[A-Za-z0-9_.:+/=-]{{6,128}}[\"'`]?\.?\s*$",
-    re.IGNORECASE,
-)
+_NONCE = re.compile(rf"^{_LEAD}(?:nonce|cache[- ]?buster|random\s+seed|salt){_VALUE}", re.IGNORECASE)
 _BILLING = re.compile(r"^x-anthropic-billing-header:.*$")
 _FENCE = re.compile(r"^\s*(?:```|~~~)")
 KINDS = (("clock", _CLOCK), ("epoch", _EPOCH), ("id", _NAMED), ("nonce", _NONCE), ("billing", _BILLING))

@@ -32,8 +32,8 @@ def sessions() -> list[Session]:
     return [Session(each["id"], each["messages"]) for each in map(json.loads, path.read_text().splitlines())]
 
 
-def with_clock(messages: list[dict[str, Any]], turn: int) -> list[dict[str, Any]]:
-    """Return the messages with the clock of their system prompt moved on by so many turns."""
-    now = f"The current time is 2024-05-15 15:{turn // 60 % 60:02d}:{turn % 60:02d} EST."
+def with_clock(messages: list[dict[str, Any]], seconds: int) -> list[dict[str, Any]]:
+    """Return the messages with the clock of their system prompt moved on by so many seconds."""
+    now = f"The current time is 2024-05-15 15:{seconds // 60 % 60:02d}:{seconds % 60:02d} EST."
     first = dict(messages[0], content=messages[0]["content"].replace(CLOCK, now))
     return [first, *messages[1:]]

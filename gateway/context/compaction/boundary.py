@@ -96,15 +96,16 @@ def _move(cut: Cut, parts: Sequence[Group], sizes: Sizes, rule: Rule, end: int) 
         if sizes.prompt(cut, end) <= goal:
             return cut
     newest = max((n for n in range(end) if parts[n].user), default=-1)
-    pinned = [n for n in _first(parts, sizes, rule, end) if n < last]
-    for boundary in range(cut.boundary + 1, last + 1):
-        pins = tuple(n for n in sorted({*pinned, newest}) if 0 <= n < boundary)
+    first = [n for n in _first(parts, sizes, rule, end) if n < last]
+    furthest = next((n for n in range(last, end) if parts[n].user), last)
+    moved = cut
+    for boundary in range(cut.boundary + 1, furthest + 1):
+        pins = tuple(n for n in sorted({*first, newest}) if 0 <= n < boundary)
         moved = Cut(boundary, pins, cut.pruned)
         begins = pins[0] if pins else boundary
-        if sizes.prompt(moved, end) <= goal and parts[begins].user:
-            return moved
-    pins = tuple(n for n in sorted({*pinned, newest}) if 0 <= n < last)
-    return Cut(last, pins, cut.pruned) if last > cut.boundary else cut
+        if sizes.prompt(moved, end) <= goal and (parts[begins].user or begins == 0):
+            break
+    return moved
 
 
 def _tail(parts: Sequence[Group], sizes: Sizes, rule: Rule, end: int) -> int:
