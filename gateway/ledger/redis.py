@@ -371,6 +371,8 @@ def _reason(error: Exception) -> str:
     """Return why Redis failed, by its own error word; never an address, a user or a password."""
     if isinstance(error, exceptions.AuthenticationError):
         return f"Redis refused the log-in ({'WRONGPASS' if 'invalid' in str(error).lower() else 'NOAUTH'})"
+    if "unauthenticated" in str(error):  # "Protocol error: unauthenticated bulk length": what a long first command is told
+        return "Redis refused the log-in (NOAUTH)"
     for kind, word in _WORDS:
         if isinstance(error, kind):
             return f"Redis answered {word}"
