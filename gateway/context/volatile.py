@@ -33,7 +33,8 @@ _EPOCH = re.compile(
     rf"^{_LEAD}(?:current\s+)?(?:unix\s+(?:time|timestamp|epoch)|epoch|timestamp)\s*(?:is|[:=])\s*\d{{10,19}}\.?\s*$", re.IGNORECASE
 )
 _NAMED = re.compile(
-    rf"^{_LEAD}(?:x-)?(?:request|trace|correlation|invocation|span|message|run|turn|call)[-_ ]?(?:id|uuid|guid){_VALUE}", re.IGNORECASE
+    rf"^{_LEAD}(?:x-)?(?:request|trace|correlation|invocation|span|message|run|turn|call)[-_ ]?(?:id|uuid|guid){_VALUE}",
+    re.IGNORECASE,
 )
 _NONCE = re.compile(rf"^{_LEAD}(?:nonce|cache[- ]?buster|random\s+seed|salt){_VALUE}", re.IGNORECASE)
 _BILLING = re.compile(r"^x-anthropic-billing-header:.*$")
