@@ -1,21 +1,24 @@
 """`kind: openai`: any OpenAI-shaped server, byte-exact, over aiohttp. The only module that calls a provider over HTTP.
 
 Header hygiene is by allow list, both ways: what is not known to be harmless and useful stays here. Nothing of the client's
-identity travels (keys, cookies, organisation, project), unless the provider is told to take the client's own key.
+identity travels (keys, cookies, organisation, project, addresses), unless the provider is told to take the client's own key.
 """
 
 import asyncio
-from collections.abc import AsyncIterator
-from typing import Any
+from collections.abc import AsyncIterator, Awaitable, Iterable
+from urllib.parse import quote, urlsplit, urlunsplit
 
 import aiohttp
+from aiohttp import payload
+from aiohttp.abc import AbstractStreamWriter
 from yarl import URL
 
 from gateway.providers.base import AttemptFailed, Endpoint, Failure, Headers, Outgoing
 
-# Request headers that travel on. Each describes the body or the client's software, or is asked for by a provider.
+# Request headers that travel on. Each describes the body or the client's software, traces the call, or is asked for by a provider.
 SENT = frozenset(
-    ("accept", "anthropic-beta", "anthropic-version", "content-type", "idempotency-key", "openai-beta", "traceparent", "tracestate", "user-agent")
+    ("accept", "anthropic-beta", "anthropic-version", "content-type", "idempotency-key", "openai-beta", "traceparent", "tracestate",
+     "user-agent", "x-client-request-id", "x-request-id")
 )  # fmt: skip
 SENT_PREFIXES = ("x-stainless-",)
 # Answer headers that travel back. Framing, hop-by-hop, cookies and server software do not.
@@ -23,7 +26,29 @@ RETURNED = frozenset(
     ("content-type", "content-disposition", "request-id", "retry-after", "retry-after-ms", "x-request-id", "x-should-retry")
 )
 RETURNED_PREFIXES = ("openai-", "anthropic-", "x-ratelimit-")
-CHUNK_BYTES = 1 << 16
+WRITE_BYTES = 1 << 18  # of a large body at a time, so that the loop and its memory are not held by one write
+LARGE_BYTES = 1 << 20  # aiohttp itself warns from here on
+URLS = 256  # addresses kept ready
+_JSON = "application/json"
+_QUERY_SAFE = "".join(map(chr, range(33, 127))).replace("#", "")
+
+
+class _Large(payload.Payload):
+    """A large body, written piece by piece."""
+
+    _value: bytes
+
+    def __init__(self, value: bytes) -> None:
+        super().__init__(value, content_type=_JSON)
+        self._size = len(value)
+
+    def decode(self, encoding: str = "utf-8", errors: str = "strict") -> str:
+        return self._value.decode(encoding, errors)
+
+    async def write(self, writer: AbstractStreamWriter) -> None:
+        whole = memoryview(self._value)
+        for start in range(0, len(whole), WRITE_BYTES):
+            await writer.write(whole[start : start + WRITE_BYTES])
 
 
 class OpenAIReply:
@@ -34,13 +59,10 @@ class OpenAIReply:
     def __init__(self, response: aiohttp.ClientResponse, name: str, idle_s: float, deadline: float) -> None:
         self._response, self._name, self._idle_s, self._deadline = response, name, idle_s, deadline
         self.status = response.status
-        self.headers: Headers = [(low, value) for key, value in response.headers.items() if _returned(low := key.lower())]
+        self.headers: Headers = _returned(response.headers.items())
 
     async def chunks(self) -> AsyncIterator[bytes]:
-        while True:
-            chunk = await self._within(self._response.content.readany())
-            if not chunk:
-                return
+        while chunk := await self._within(self._response.content.readany()):
             yield chunk
 
     async def read(self, limit_bytes: int) -> bytes:
@@ -49,26 +71,25 @@ class OpenAIReply:
             parts.append(chunk)
             size += len(chunk)
             if size >= limit_bytes:
-                await self.close()
                 break
+        await self.close()
         return parts[0] if len(parts) == 1 and size <= limit_bytes else b"".join(parts)[:limit_bytes]
 
-    async def _within(self, work: Any) -> bytes:
-        loop = asyncio.get_running_loop()
+    async def _within(self, work: Awaitable[bytes]) -> bytes:
+        now = asyncio.get_running_loop().time()
         try:
-            async with asyncio.timeout_at(min(loop.time() + self._idle_s, self._deadline)):
-                data: bytes = await work
-                return data
+            async with asyncio.timeout_at(min(now + self._idle_s, self._deadline)):
+                return await work
         except TimeoutError:
             raise AttemptFailed(Failure.TIMEOUT, f"{self._name} sent nothing more in time") from None
         except (aiohttp.ClientError, OSError, ValueError) as error:
             raise AttemptFailed(Failure.BROKEN, f"the answer of {self._name} broke off ({type(error).__name__})") from None
 
     async def close(self) -> None:
-        if not self._response.content.at_eof():
-            self._response.close()  # cut: the provider sees it and stops generating
-        else:
+        if self._response.content.at_eof():
             self._response.release()
+        else:
+            self._response.close()  # cut: the provider sees it and stops generating
 
 
 class OpenAIUpstream:
@@ -76,21 +97,29 @@ class OpenAIUpstream:
 
     def __init__(self, endpoint: Endpoint) -> None:
         self._endpoint = endpoint
-        self._base = endpoint.base_url.rstrip("/") + "/"
+        parts = urlsplit(endpoint.base_url)
+        self._base = urlunsplit((parts.scheme, parts.netloc, parts.path.rstrip("/") + "/", "", ""))
+        own = [f"{quote(name, safe='')}={quote(value, safe='')}" for name, value in endpoint.query]
+        self._query = "&".join(part for part in (parts.query, *own) if part)  # an address may end in `?key=…`
+        self._query_names = {part.partition("=")[0] for part in self._query.split("&") if part}
         self._own = {"accept-encoding": "identity", **{name.lower(): value for name, value in endpoint.headers}}
         if endpoint.key is not None:
             self._own["authorization"] = f"Bearer {endpoint.key}"
-        self._query = "&".join(f"{name}={value}" for name, value in endpoint.query)
+        self._sent = SENT | {"authorization"} if endpoint.client_key else SENT
         self._urls: dict[tuple[str, str], URL] = {}
         self._session: aiohttp.ClientSession | None = None
 
     async def send(self, call: Outgoing) -> OpenAIReply:
-        endpoint, loop = self._endpoint, asyncio.get_running_loop()
-        deadline = loop.time() + endpoint.total_s
+        """Return the answer once its head is there; AttemptFailed when none came in time, or when it sends the call elsewhere.
+
+        A redirect is not followed: it would carry the prompt to an address that nobody configured.
+        """
+        endpoint, now = self._endpoint, asyncio.get_running_loop().time()
+        deadline = now + endpoint.total_s
         try:
-            async with asyncio.timeout_at(min(loop.time() + endpoint.connect_s + endpoint.first_byte_s, deadline)):
+            async with asyncio.timeout_at(min(now + endpoint.connect_s + endpoint.first_byte_s, deadline)):
                 response = await self._open().request(
-                    call.method, self._url(call), data=call.body or None, headers=self._headers(call), allow_redirects=False
+                    call.method, self._url(call), data=_data(call.body), headers=self._headers(call), allow_redirects=False
                 )
         except TimeoutError as error:
             connecting = isinstance(error, aiohttp.ConnectionTimeoutError)
@@ -100,16 +129,18 @@ class OpenAIUpstream:
             raise AttemptFailed(Failure.CONNECT, f"no connection to {endpoint.name}") from None
         except (aiohttp.ClientError, OSError, ValueError) as error:
             raise AttemptFailed(Failure.BROKEN, f"{endpoint.name} broke the exchange ({type(error).__name__})") from None
+        if 300 <= response.status < 400:
+            response.close()
+            what = f"answered {response.status}: a redirect, which is not followed; correct its base_url"
+            raise AttemptFailed(Failure.MODEL, f"{endpoint.name} {what}")
         return OpenAIReply(response, endpoint.name, endpoint.idle_s, deadline)
 
     def _open(self) -> aiohttp.ClientSession:
         if self._session is None:
-            limits = aiohttp.ClientTimeout(total=None, sock_connect=self._endpoint.connect_s)
-            connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=30)
             self._session = aiohttp.ClientSession(
-                connector=connector,
+                connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=30),
                 cookie_jar=aiohttp.DummyCookieJar(),
-                timeout=limits,
+                timeout=aiohttp.ClientTimeout(total=None, connect=self._endpoint.connect_s),  # names, TCP and TLS together
                 trust_env=False,
                 skip_auto_headers=("user-agent", "accept", "accept-encoding", "content-type"),
                 max_line_size=1 << 16,
@@ -121,18 +152,34 @@ class OpenAIUpstream:
         key = (call.path, call.query)
         url = self._urls.get(key)
         if url is None:
-            query = "&".join(part for part in (call.query, self._query) if part)
-            url = URL(self._base + call.path + (f"?{query}" if query else ""), encoded=True)
-            if len(self._urls) < 256:
-                self._urls[key] = url
+            query = "&".join(part for part in (self._theirs(call.query), self._query) if part)
+            url = URL(self._base + _plain(call.path).replace("?", "%3F") + (f"?{query}" if query else ""), encoded=True)
+            if len(self._urls) >= URLS:
+                self._urls.clear()
+            self._urls[key] = url
         return url
 
+    def _theirs(self, query: str) -> str:
+        """Return the client's query as it came, without what the settings file says about this provider: that wins."""
+        if query and self._query_names:
+            query = "&".join(part for part in query.split("&") if part.partition("=")[0] not in self._query_names)
+        return _plain(query)
+
     def _headers(self, call: Outgoing) -> dict[str, str]:
-        sent = {}
+        allowed, sent, hop = self._sent, dict[str, str](), ""
         for key, value in call.headers:
             name = key.lower()
-            if name in SENT or name.startswith(SENT_PREFIXES) or (name == "authorization" and self._endpoint.client_key):
-                sent[name] = value
+            if name in allowed or name.startswith(SENT_PREFIXES):
+                sent[name] = f"{sent[name]}, {value}" if name in sent else value
+            elif name == "connection":
+                hop += "," + value.lower()
+        if hop:
+            for each in hop.split(
+                ","
+            ):  # "intermediaries … MUST remove … any header field with a name from the option": RFC 9110, 7.6.1
+                sent.pop(each.strip(), None)
+        if call.body and _is_unnamed_json(sent.get("content-type"), call.body):
+            sent["content-type"] = _JSON
         sent.update(self._own)
         return sent
 
@@ -142,5 +189,33 @@ class OpenAIUpstream:
             self._session = None
 
 
-def _returned(name: str) -> bool:
-    return name in RETURNED or name.startswith(RETURNED_PREFIXES)
+def _data(body: bytes | AsyncIterator[bytes]) -> bytes | AsyncIterator[bytes] | _Large | None:
+    if isinstance(body, bytes) and len(body) > LARGE_BYTES:
+        return _Large(body)
+    return body or None
+
+
+def _is_unnamed_json(content_type: str | None, body: bytes | AsyncIterator[bytes]) -> bool:
+    """Whether a body is JSON that its client did not call so: no type at all, or the one that curl gives to everything."""
+    if content_type is None:
+        return isinstance(body, bytes)
+    return content_type == "application/x-www-form-urlencoded" and isinstance(body, bytes) and body.lstrip()[:1] == b"{"
+
+
+def _plain(text: str) -> str:
+    """Return a raw path or query with nothing in it that would end it; what was encoded stays as it is."""
+    return text if text.isascii() and "#" not in text else quote(text.encode("latin-1", "replace"), safe=_QUERY_SAFE)
+
+
+def _returned(headers: Iterable[tuple[str, str]]) -> Headers:
+    kept, hop = [], ""
+    for key, value in headers:
+        name = key.lower()
+        if name in RETURNED or name.startswith(RETURNED_PREFIXES):
+            kept.append((name, value))
+        elif name == "connection":
+            hop += "," + value.lower()
+    if hop:
+        named = {each.strip() for each in hop.split(",")}
+        kept = [pair for pair in kept if pair[0] not in named]
+    return kept
