@@ -31,10 +31,14 @@ VOCABULARIES = {
 }
 BYTES = "bytes"  # no vocabulary: a token for three bytes
 INLINE_CHARACTERS = 16_384  # more new text than this is counted in a thread: tiktoken lets go of the interpreter
-LONGEST_RUN = 2_000  # tiktoken is quadratic in one unbroken word; a longer one is counted in pieces, at most a little too high
+LONGEST_RUN = 2_000  # tiktoken is quadratic in one unbroken word, and a long run of white space overflows its stack and panics:
+# a text with a longer run of either is counted in pieces, at most a little too high.
 MEMO = 200_000  # counts kept, oldest half dropped together
 
-_RUN = re.compile(rf"\S{{{LONGEST_RUN},}}")
+# A run of either kind, tried only where one starts: linear. Python counts U+001C to U+001F as white space, tiktoken does not.
+_RUN = re.compile(
+    rf"(?<![\S\x1c-\x1f])[\S\x1c-\x1f]{{{LONGEST_RUN},}}|(?<!\s)\s{{{LONGEST_RUN},}}",
+)
 _lock = threading.Lock()
 _loaded: "dict[str, tiktoken.Encoding]" = {}
 
