@@ -1,7 +1,7 @@
 """The order of a prompt: what stands still first, what moves last. Decided once for a request, the same for each target."""
 
 from collections.abc import MutableMapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from gateway.context import volatile
 from gateway.context.items import Dialect, Item, Kind, Request
@@ -15,12 +15,16 @@ SCANS = 20_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arranged:
-    """A request laid out. `head` leading items are the system run; `notes` go behind the last message; `moved` are their lines."""
+    """A request laid out. `head` leading items are the system run; `notes` go behind the last message; `moved` are their lines.
+
+    When only observed, `moved` are the lines that would have moved. The dialect is at hand to price what planning prunes.
+    """
 
     request: Request
     notes: tuple[Item, ...] = ()
     head: int = 0
     moved: tuple[str, ...] = ()
+    dialect: Dialect | None = field(default=None, compare=False, repr=False)
 
 
 def arrange(
@@ -43,15 +47,28 @@ def arrange(
         moving = request
         if not observe and policy.tools_sorted:
             moving = _sorted(request)
-        return Arranged(request=moving, head=head, moved=moved)
+        return Arranged(request=moving, head=head, moved=moved, dialect=dialect)
     made = _sorted(request) if policy.tools_sorted else request
-    if not moved or not request.items or request.items[-1].opens:
-        return Arranged(request=made, head=head)
+    if not moved or not _has_place(request):
+        return Arranged(request=made, head=head, dialect=dialect)
     still = [item for item, spans in zip(request.items, scans, strict=False) if not any(spans)]
     cut = [_without(item, spans, dialect) for item, spans in zip(request.items, scans, strict=False) if any(spans)]
     leading = (*still, *(item for item in cut if item is not None))
     made = made.with_items((*leading, *request.items[head:]))
-    return Arranged(request=made, notes=(dialect.note(NOTE + "".join(moved).rstrip("\n")),), head=len(leading), moved=moved)
+    note = dialect.note(NOTE + "".join(moved).rstrip("\n"))
+    return Arranged(request=made, notes=(note,), head=len(leading), moved=moved, dialect=dialect)
+
+
+def _has_place(request: Request) -> bool:
+    """Whether a note may stand last: not between a call and its results, nor behind an answer begun for the model to go on."""
+    answered: set[str] = set()
+    for item in reversed(request.items):
+        if item.kind is Kind.ASSISTANT:
+            return bool(answered) and answered.issuperset(item.opens)
+        if item.kind is not Kind.RESULT:
+            return True
+        answered.update(item.answers)
+    return False
 
 
 def _sorted(request: Request) -> Request:
@@ -99,6 +116,6 @@ def _without(item: Item, scans: tuple[tuple[Span, ...], ...], dialect: Dialect) 
             kept += text[at : span.start]
             at = span.end
         texts.append(kept + text[at:])
-    if not any(text.strip() for text in texts):
+    if not item.media_tokens and not any(text.strip() for text in texts):
         return None
     return dialect.with_texts(item, tuple(texts))

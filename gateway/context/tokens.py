@@ -14,15 +14,20 @@ BYTES_PER_TOKEN = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Costs:
-    """Estimated tokens: `items` in the order of the arranged request's items, `notes` at its tail, `envelope` all the rest."""
+    """Estimated tokens: `items` in the order of the arranged request's items, `notes` at its tail, `envelope` all the rest.
+
+    `safety` is what counts were multiplied by, so that what planning adds later is priced alike.
+    """
 
     items: tuple[int, ...]
     notes: int
     envelope: int
     counted: bool
+    safety: float = 1.0
 
     @property
     def total(self) -> int:
+        """Return the sum."""
         return sum(self.items) + self.notes + self.envelope
 
 
@@ -53,4 +58,5 @@ def counted(arranged: Arranged, items: Sequence[int], notes: Sequence[int], enve
         notes=sum(priced(count, item) for count, item in zip(notes, arranged.notes, strict=True)),
         envelope=-int(-envelope * safety // 1) + COUNTED_PROTOCOL_TOKENS,
         counted=True,
+        safety=safety,
     )

@@ -1,82 +1,138 @@
-"""Text that changes with each request: clock times, ids and nonces, a per-request billing header. Whole short lines only.
+"""Lines of a prompt that differ from request to request and so break a cached prefix: clocks, ids, nonces, git status.
 
-High precision beats recall: a line moves only when it says what it is and holds nothing else worth keeping in place.
-Day-granular dates stay. Source: design, "Layout: three segments".
+Precision beats recall. A line counts only when all of it is a lead word and a value that surely changes; a sentence that
+goes on, a line in fenced code, a date without a time, a range of hours stay. Source: design, "Layout".
 """
 
-import functools
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 
-LONGEST_LINE = 240  # a longer line says more than the time
-_TIME = r"(?:\d{1,2}:\d{2}(?::\d{2}(?:\.\d+)?)?\s*(?:[AaPp]\.?[Mm]\.?)?)"
-_DAYS = (
-    r"\d{4}[-/]\d{1,2}[-/]\d{1,2}",
-    r"\w{3,9},?\s+\w{3,9}\.?\s+\d{1,2}(?:,?\s+\d{4})?",
-    r"\w{3,9}\.?\s+\d{1,2},?\s+\d{4}",
-    r"\d{1,2}\s+\w{3,9}\s+\d{4}",
-)
-_DATE = rf"(?:{'|'.join(_DAYS)})"
-_LEAD = r"(?:[-*#>\s]*)(?:\*\*)?"
-_CLOCK_WORDS = (
-    r"(?:the\s+)?(?:current|present|local|system|server|utc|user'?s?)?\s*(?:local\s+|utc\s+|system\s+)?"
-    r"(?:date\s*(?:and|&|/)\s*time|date-?time|timestamp|time|now)"
-)
-_ZONE = r"(?:\s*(?:Z|UTC|GMT|[+-]\d{2}:?\d{2}|[A-Z]{2,5}|\([\w\s/+-]{2,40}\)))"
-_VALUE = r"\s*(?:is|[:=])\s*[\"'`]?[A-Za-z0-9_.:+/=-]{6,128}[\"'`]?\.?\s*$"
-_CLOCK = re.compile(
-    rf"^{_LEAD}(?:{_CLOCK_WORDS}|today(?:'s\s+date)?|it\s+is(?:\s+now|\s+currently)?)(?:\s+(?:now|is|now\s+is|in\s+\w+))*"
-    rf"\s*(?:\*\*)?[:=]?\s*(?:\*\*)?(?:(?:{_DATE})[\sT,]*(?:at\s+)?)?{_TIME}{_ZONE}*\.?\s*$",
-    re.IGNORECASE,
-)
-_EPOCH = re.compile(
-    rf"^{_LEAD}(?:current\s+)?(?:unix\s+(?:time|timestamp|epoch)|epoch|timestamp)\s*(?:is|[:=])\s*\d{{10,19}}\.?\s*$", re.IGNORECASE
-)
-_NAMED = re.compile(
-    rf"^{_LEAD}(?:x-)?(?:request|trace|correlation|invocation|span|message|run|turn|call)[-_ ]?(?:id|uuid|guid){_VALUE}",
-    re.IGNORECASE,
-)
-_NONCE = re.compile(rf"^{_LEAD}(?:nonce|cache[- ]?buster|random\s+seed|salt){_VALUE}", re.IGNORECASE)
-_BILLING = re.compile(r"^x-anthropic-billing-header:.*$")
-_FENCE = re.compile(r"^\s*(?:```|~~~)")
-KINDS = (("clock", _CLOCK), ("epoch", _EPOCH), ("id", _NAMED), ("nonce", _NONCE), ("billing", _BILLING))
+LONGEST_LINE = 240  # characters; a longer line holds more than a clock
+LONGEST_BLOCK = 4_000  # characters of a labelled git status
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Span:
-    """Characters `start` to `end` of a text: a whole line with its line end."""
+    """Whole lines of a text, with their line ends: `text[start:end]` in characters. `kind` names the detector."""
 
     start: int
     end: int
     kind: str
 
 
-@functools.lru_cache(maxsize=64)
-def _compiled(patterns: tuple[str, ...]) -> tuple[re.Pattern[str], ...]:
-    return tuple(re.compile(pattern) for pattern in patterns)
+_MONTH = r"(?:jan|feb|mar|apr|may|jun|jul|aug|sept?|oct|nov|dec)[a-z]*\.?"
+_DATE = (
+    r"(?:\d{4}[-/]\d{1,2}[-/]\d{1,2}|\d{1,2}[./]\d{1,2}[./]\d{4}"
+    rf"|{_MONTH}\s+\d{{1,2}}(?:st|nd|rd|th)?,?\s+\d{{4}}|\d{{1,2}}\.?\s+{_MONTH},?\s+\d{{4}})"
+)
+_DAY = r"(?:mon|tues?|wed(?:nes)?|thu(?:rs)?|fri|sat(?:ur)?|sun)(?:day)?,?\s+"
+_TIME = r"\d{1,2}:\d{2}(?::\d{2}(?:[.,]\d+)?)?(?:\s*[ap]\.?m\.?)?"
+_ZONE = r"(?:\s*(?:Z|[A-Z]{2,5}|(?:UTC|GMT)?[+-]\d{1,2}(?::?\d{2})?|\(?[A-Za-z]+/[A-Za-z_/]+\)?|\([A-Z][A-Za-z0-9 +:-]{1,30}\)))"
+_STAMP = (
+    rf"(?:(?:{_DAY})?(?:{_DATE}(?:T|,?\s+(?:at\s+)?|\s*[-|]\s*))?{_TIME}{_ZONE}{{0,2}}"
+    rf"|(?:{_DAY}){_MONTH}\s+\d{{1,2}}\s+{_TIME}{_ZONE}?\s+\d{{4}}"
+    rf"|{_TIME}{_ZONE}{{0,2}},?\s+(?:on\s+)?(?:{_DAY})?{_DATE})"
+)
+_PREFIX = r"[\s>*#\-–•_`\[(]*"
+_JOIN = r"[\s*_`\])\"']*(?:\s+is\s+now|\s+is|:|=|\s+at)[\s*_`\"'\[(]*"
+_TAIL = r"[\s.*_`\])\"',;]*"
+_UUID = r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
+_OPAQUE = r"(?=[A-Za-z_:.-]*\d)[A-Za-z0-9][A-Za-z0-9_:.-]{7,127}"
+# "time" alone leads no clock: "Boarding time: 09:40" is a fact, "Current time: 09:40" is a clock.
+_NOW = r"(?:current|present|local|system|server|today'?s|user'?s|my|your|utc|gmt)"
+_WHAT = r"(?:date\s*(?:and|&|/|,|-|_)?\s*time|datetime|time\s*(?:and|&|/)\s*date|time[\s_-]?stamp|time|clock|date)"
+_LEAD = rf"(?:(?:the|as of|for reference,?)\s+)*(?:{_NOW}[\s_-]+)+{_WHAT}(?:\s*\([A-Za-z/_ ]{{1,30}}\))?(?:\s+(?:now|here))?"
+_IDENTITY = (
+    r"(?:the\s+|this\s+|current\s+)*(?:x-)?(?:"
+    r"(?:request|trace|correlation|span|invocation|transaction|message|completion|call|turn)[\s_-]*(?:id|uuid|identifier|nonce)"
+    r"|(?:request|cache|random)?[\s_-]*nonce|cache[\s_-]*bust(?:er)?|traceparent)"
+)
+_EPOCH = (
+    r"(?:the\s+|current\s+)*"
+    r"(?:(?:unix|epoch|posix)(?:[\s_-]*(?:time[\s_-]?stamp|time|epoch|seconds|ms))?|time[\s_-]?stamp)(?:\s+now)?"
+)
+
+
+def _line(lead: str, value: str) -> re.Pattern[str]:
+    # The lead in any case; `_ZONE` is no worse for it, as the whole line must match.
+    return re.compile(rf"{_PREFIX}(?:{lead}){_JOIN}{value}{_TAIL}", re.IGNORECASE)
+
+
+_DETECTORS: tuple[tuple[str, re.Pattern[str]], ...] = (
+    ("billing", re.compile(r"x-anthropic-billing-header:.*", re.IGNORECASE)),
+    ("clock", _line(_LEAD, _STAMP)),
+    ("clock", re.compile(rf"{_PREFIX}(?:now|it is(?: now| currently)?|the time is(?: now)?|today is)[\s:=]+{_STAMP}{_TAIL}", re.I)),
+    ("clock", re.compile(rf"time[\s_-]?stamp\s*[:=]\s*{_DATE}[T ]\d{{2}}:\d{{2}}:\d{{2}}(?:[.,]\d+)?{_ZONE}?\s*", re.I)),
+    (
+        "clock",
+        re.compile(rf"\s*<((?:current[_-]?)(?:date[_-]?)?time|now|timestamp|current[_-]?datetime)>\s*{_STAMP}\s*</\1>\s*", re.I),
+    ),
+    ("id", _line(_IDENTITY, rf"(?:{_UUID}|{_OPAQUE})")),
+    ("id", _line(r"(?:request\s+|trace\s+)?uuid", _UUID)),
+    ("epoch", _line(_EPOCH, r"1\d{9}(?:\d{3}|\.\d{1,9})?")),
+)
+_CLUE = re.compile(r"\d")  # every detected line holds a digit, and most lines of a prompt do not
+_FENCE = re.compile(r"\s*(?:```|~~~)")
+_GIT_OPEN = re.compile(r"\s*<(git[_-]?status)>", re.IGNORECASE)
+_GIT_LABEL = re.compile(r"\W{0,4}git[ _-]?status(?:\s*\([^)]{1,40}\))?\W{0,3}:\W{0,3}", re.IGNORECASE)
+_GIT_LINE = re.compile(r"(?:##|[ MADRCU?!]{2}) \S.{0,230}")
 
 
 def scan(text: str, patterns: tuple[str, ...] = ()) -> tuple[Span, ...]:
-    """Return the volatile lines of a text, in order. `patterns` are more of them, searched for in a line. Never raises.
+    """Return the volatile lines of a text, in order, not overlapping, possibly none.
 
-    Lines within a code fence are examples and stay.
+    `patterns` are the caller's own, searched in each line wherever it stands; they are trusted, fences or not. Lines over
+    240 characters are left alone. Raises `re.error` for a pattern that is none: settings check that at start.
     """
-    found: list[Span] = []
-    at, fenced, more = 0, False, _compiled(patterns)
-    for line in text.split("\n"):
-        end = min(at + len(line) + 1, len(text))
-        if _FENCE.match(line):
-            fenced = not fenced
-        elif not fenced and 0 < len(line) <= LONGEST_LINE:
-            kind = _kind(line, more)
-            if kind:
-                found.append(Span(at, end, kind))
-        at += len(line) + 1
-    return tuple(found)
+    own = tuple(re.compile(pattern) for pattern in patterns)
+    return tuple(_spans(text, own))
 
 
-def _kind(line: str, patterns: tuple[re.Pattern[str], ...]) -> str | None:
-    for kind, pattern in KINDS:
-        if pattern.match(line):
-            return kind
-    return "pattern" if any(pattern.search(line) for pattern in patterns) else None
+def _spans(text: str, own: tuple[re.Pattern[str], ...]) -> Iterator[Span]:
+    fenced, skip_to, start = False, 0, 0
+    for line in _lines(text):
+        end, bare = start + len(line), line.rstrip("\r\n")
+        if start >= skip_to:
+            fence = _FENCE.match(bare) is not None
+            fenced ^= fence
+            kind = None if len(bare) > LONGEST_LINE else _kind(bare, own, fenced or fence)
+            if kind is not None:
+                yield Span(start=start, end=end, kind=kind)
+            elif not fenced and (block := _git(text, start, end, bare)) > start:
+                yield Span(start=start, end=block, kind="git")
+                skip_to = block
+        start = end
+
+
+def _lines(text: str) -> Iterator[str]:
+    """Cut at line feeds only: `splitlines` also cuts at form feeds and U+2028, which stand inside lines of a prompt."""
+    start = 0
+    while (at := text.find("\n", start)) >= 0:
+        yield text[start : at + 1]
+        start = at + 1
+    if start < len(text):
+        yield text[start:]
+
+
+def _kind(line: str, own: tuple[re.Pattern[str], ...], fenced: bool) -> str | None:
+    if any(pattern.search(line) for pattern in own):
+        return "pattern"
+    if fenced or not _CLUE.search(line):
+        return None
+    return next((kind for kind, pattern in _DETECTORS if pattern.fullmatch(line)), None)
+
+
+def _git(text: str, start: int, end: int, line: str) -> int:
+    """Return where a labelled git status that begins on this line ends; `start` when none does."""
+    if opened := _GIT_OPEN.match(line):
+        close = re.compile(rf"</{opened[1]}>[ \t]*(?:\r?\n|$)").search(text, start, start + LONGEST_BLOCK)
+        return close.end() if close else start
+    if not _GIT_LABEL.fullmatch(line):
+        return start
+    at = end
+    for each in _lines(text[end : end + LONGEST_BLOCK]):
+        if not _GIT_LINE.fullmatch(each.rstrip("\r\n")):
+            break
+        at += len(each)
+    return at if at > end else start

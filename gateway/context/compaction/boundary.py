@@ -1,12 +1,12 @@
 """Groups, and the fold that places the boundary: a pure function of the sizes, so every process finds the same one.
 
 Replayed from the first turn: whenever a turn's prompt would reach the limit, first old tool outputs are pruned, then the
-boundary moves on, at group borders, until low water is left. It never moves back. Source: design, "Compaction that keeps
-the cache".
+boundary moves on, at group borders, until low water is left. It never moves back and always strictly advances. Source:
+design, "Compaction that keeps the cache".
 """
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 
@@ -17,26 +17,40 @@ MINIMUM_RECLAIM = 0.1  # share of the limit that a batch of pruning must bring, 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Items `start` to `end` (exclusive) that only go together: a turn with calls and all the results that answer it."""
+    """Items `start` to `end` (exclusive) that only go together: a turn with calls and all the results that answer it.
+
+    What came between a call and its late result is part of the group. `user`: whether it begins with a user's turn.
+    """
 
     start: int
     end: int
-    user: bool  # whether it begins with a user's turn
-    answered: bool  # whether it is a turn of the model's: a request was sent just before it
+    user: bool
 
 
 def groups(items: Sequence[Item], first: int) -> list[Group]:
-    """Return the groups from item `first` on, in order and without gaps. A result belongs to the nearest call before it."""
-    made: list[Group] = []
-    open_calls: set[str] = set()
+    """Return the groups from item `first` on, in order and without gaps.
+
+    A result belongs to the nearest call before it that is still open: ids recur in real transcripts. A second result for
+    a call that was just answered joins it; any other result without an open call stands alone.
+    """
+    starts: list[int] = []  # of each group up to now; the last one is still growing
+    opened: dict[str, list[int]] = {}  # calls that wait for their result, by id -> the items that made them
+    recent: frozenset[str] = frozenset()  # calls of the run of results that we are in
     for index in range(first, len(items)):
         item = items[index]
-        if item.kind is Kind.RESULT and made and set(item.answers) & open_calls:
-            made[-1] = replace(made[-1], end=index + 1)
-            continue
-        made.append(Group(index, index + 1, item.kind is Kind.USER, item.kind is Kind.ASSISTANT))
-        open_calls = set(item.opens)
-    return made
+        callers = [opened[each].pop() for each in item.answers if opened.get(each)] if item.kind is Kind.RESULT else []
+        if callers:
+            while starts[-1] > min(callers):
+                starts.pop()
+            recent |= frozenset(item.answers)
+        elif not (item.kind is Kind.RESULT and recent.intersection(item.answers)):
+            starts.append(index)
+            recent = frozenset()
+        if item.kind is not Kind.RESULT:
+            for each in item.opens:
+                opened.setdefault(each, []).append(index)
+    ends = [*starts[1:], len(items)]
+    return [Group(start, end, items[start].kind is Kind.USER) for start, end in zip(starts, ends, strict=True)] if starts else []
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,74 +75,126 @@ class Cut:
 
 
 class Sizes:
-    """Prefix sums over the groups: whole, and with their tool outputs pruned."""
+    """Prefix sums over the items of the groups, whole, and of what pruning would save of each group, found when first asked."""
 
-    def __init__(self, parts: Sequence[Group], whole: Sequence[int], pruned: Sequence[int]) -> None:
-        self.whole = list(accumulate((sum(whole[g.start : g.end]) for g in parts), initial=0))
-        self.pruned = list(accumulate((sum(pruned[g.start : g.end]) for g in parts), initial=0))
+    def __init__(self, items: Sequence[Item], parts: Sequence[Group], whole: Sequence[int], saving: Callable[[int], int]) -> None:
+        self.items = items
+        self.parts = parts
+        self._whole = list(accumulate(whole, initial=0))
+        self._saved = [0]
+        self._saving = saving
 
-    def between(self, start: int, end: int, pruned: int) -> int:
-        """Return the size of groups start to end, those before `pruned` in their pruned form."""
-        middle = min(max(pruned, start), end)
-        return self.pruned[middle] - self.pruned[start] + self.whole[end] - self.whole[middle]
+    def saved(self, start: int, end: int) -> int:
+        """Return what pruning groups `start` to `end` saves."""
+        while len(self._saved) <= end:
+            part = self.parts[len(self._saved) - 1]
+            self._saved.append(self._saved[-1] + sum(self._saving(at) for at in range(part.start, part.end)))
+        return self._saved[end] - self._saved[start] if end > start else 0
 
-    def prompt(self, cut: Cut, end: int) -> int:
-        """Return the size of all that is kept of the first `end` groups."""
-        pins = sum(self.between(pin, pin + 1, cut.pruned) for pin in cut.pins)
-        return pins + self.between(cut.boundary, end, cut.pruned)
+    def whole(self, start: int, end_item: int) -> int:
+        """Return the unpruned size from group `start` up to an item (exclusive)."""
+        return self._whole[end_item] - self._whole[self.parts[start].start]
+
+    def prompt(self, cut: Cut, end_item: int) -> int:
+        """Return the size of all that is kept of the groups up to an item (exclusive)."""
+        pins = sum(self.whole(pin, self.parts[pin].end) - self.saved(pin, min(pin + 1, cut.pruned)) for pin in cut.pins)
+        return pins + self.whole(cut.boundary, end_item) - self.saved(cut.boundary, cut.pruned)
 
 
-def fold(parts: Sequence[Group], sizes: Sizes, rule: Rule) -> Cut:
+@dataclass(frozen=True, slots=True)
+class _Turn:
+    """One request of the past: the items before `end`; its newest group, its newest group with a user's turn (-1: none)."""
+
+    end: int
+    newest: int
+    user: int
+
+
+def turns(items: Sequence[Item], parts: Sequence[Group]) -> list[_Turn]:
+    """Return the requests that this history was built by: before each answer of the model's, and now."""
+    made, user = [], -1
+    for number, part in enumerate(parts):
+        for at in range(part.start, part.end):
+            if items[at].kind is Kind.ASSISTANT and at > parts[0].start:
+                made.append(_Turn(at, number if at > part.start else number - 1, user))
+            if items[at].kind is Kind.USER:
+                user = number
+    made.append(_Turn(parts[-1].end, len(parts) - 1, user))
+    return made
+
+
+def fold(sizes: Sizes, rule: Rule) -> Cut:
     """Return where the boundary stands after every turn up to now. Never raises; what cannot be cut stays, and may be over."""
     cut = Cut()
-    for end in range(1, len(parts) + 1):
-        sent = end == len(parts) or parts[end].answered
-        if sent and rule.fixed + sizes.prompt(cut, end) >= rule.limit:
-            cut = _move(cut, parts, sizes, rule, end)
+    if not sizes.parts:
+        return cut
+    for turn in turns(sizes.items, sizes.parts):
+        if rule.fixed + sizes.prompt(cut, turn.end) >= rule.limit:
+            cut = step(cut, sizes, rule, turn)
     return cut
 
 
-def _move(cut: Cut, parts: Sequence[Group], sizes: Sizes, rule: Rule, end: int) -> Cut:
-    goal = int(rule.low_water * rule.limit) - rule.fixed
-    last = _tail(parts, sizes, rule, end)
+def step(cut: Cut, sizes: Sizes, rule: Rule, turn: _Turn) -> Cut:
+    """Return the cut after one turn that reached the limit. The protections yield, the later first, before the limit does."""
     if rule.prune:
-        cut = _prune(cut, sizes, goal, max(last, cut.pruned), rule)
-        if sizes.prompt(cut, end) <= goal:
-            return cut
-    newest = max((n for n in range(end) if parts[n].user), default=-1)
-    first = [n for n in _first(parts, sizes, rule, end) if n < last]
-    furthest = next((n for n in range(last, end) if parts[n].user), last)
+        cut = _pruned(cut, sizes, rule, turn)
+    if rule.fixed + sizes.prompt(cut, turn.end) < rule.limit or cut.boundary >= turn.newest:
+        return cut
+    first, tail = _first(sizes, rule, turn), _tail(sizes, rule, turn)
+    if cut.boundary and first and 0 not in cut.pins:
+        first = 0  # given up by an earlier cut: it does not come back
     moved = cut
-    for boundary in range(cut.boundary + 1, furthest + 1):
-        pins = tuple(n for n in sorted({*first, newest}) if 0 <= n < boundary)
-        moved = Cut(boundary, pins, cut.pruned)
-        begins = pins[0] if pins else boundary
-        if sizes.prompt(moved, end) <= goal and (parts[begins].user or begins == 0):
-            break
+    for kept, last in ((first, tail), (first, turn.newest), (0, turn.newest)):
+        moved = _moved(cut, sizes, rule, turn, kept, last)
+        if moved.boundary > cut.boundary and rule.fixed + sizes.prompt(moved, turn.end) < rule.limit:
+            return moved
     return moved
 
 
-def _tail(parts: Sequence[Group], sizes: Sizes, rule: Rule, end: int) -> int:
-    """Return the first group of the tail that stays: the newest, and as many before it as are protected."""
-    protected = min(rule.protect_last_tokens, (rule.limit - rule.fixed) // 2)
-    first = bisect_left(sizes.whole, sizes.whole[end] - protected, 0, end)
-    return min(first, end - 1)
-
-
-def _first(parts: Sequence[Group], sizes: Sizes, rule: Rule, end: int) -> list[int]:
-    """Return the first groups that stay: those of the first protected messages, while they hold less than half of the room."""
-    kept: list[int] = []
-    for n in range(end):
-        if parts[n].start - parts[0].start >= rule.protect_first:
+def _moved(cut: Cut, sizes: Sizes, rule: Rule, turn: _Turn, first: int, last: int) -> Cut:
+    """Return the nearest boundary up to group `last` that leaves low water and begins with a user; else the furthest."""
+    goal = int(rule.low_water * rule.limit) - rule.fixed
+    best = cut
+    for boundary in range(cut.boundary + 1, last + 1):
+        pins = [*range(min(first, boundary)), *([turn.user] if first <= turn.user < boundary else [])]
+        begins = pins[0] if pins else boundary
+        if turn.user >= 0 and not sizes.parts[begins].user:
+            continue
+        best = Cut(boundary, tuple(pins), cut.pruned)
+        if sizes.prompt(best, turn.end) <= goal:
             break
-        if sizes.whole[n + 1] > (rule.limit - rule.fixed) // 2:
-            break
-        kept.append(n)
-    return kept
+    return best
 
 
-def _prune(cut: Cut, sizes: Sizes, goal: int, last: int, rule: Rule) -> Cut:
-    """Return the cut with old tool outputs pruned up to `last`, in one batch, if that brings enough."""
-    start = max(cut.pruned, cut.boundary)
-    reclaimed = sizes.between(start, last, start) - sizes.between(start, last, last) if last > start else 0
-    return replace(cut, pruned=last) if reclaimed >= rule.limit * MINIMUM_RECLAIM else cut
+def _first(sizes: Sizes, rule: Rule, turn: _Turn) -> int:
+    """Return how many first groups stay: those of the first protected messages, none when they hold more than half the limit.
+
+    None also when they do not begin with a user's turn: what follows the leading run must.
+    """
+    parts = sizes.parts
+    if not parts[0].user:
+        return 0
+    count = 0
+    while count < turn.newest and parts[count].start - parts[0].start < rule.protect_first:
+        count += 1
+    return count if sizes.whole(0, parts[count].start) <= rule.limit // 2 else 0
+
+
+def _tail(sizes: Sizes, rule: Rule, turn: _Turn) -> int:
+    """Return the first group of the tail that stays: the newest one, and the protected tokens before the end.
+
+    Where those would hold more than half the limit, they yield to a quarter of it, so that low water stays in reach.
+    """
+    protected = rule.protect_last_tokens if rule.protect_last_tokens <= rule.limit // 2 else rule.limit // 4
+    first = bisect_left(range(turn.newest), True, key=lambda group: sizes.whole(group, turn.end) <= protected)
+    return min(first, turn.newest)
+
+
+def _pruned(cut: Cut, sizes: Sizes, rule: Rule, turn: _Turn) -> Cut:
+    """Return the cut with old tool outputs pruned up to the protected tail, in one batch, if that brings enough."""
+    until = _tail(sizes, rule, turn)
+    if until <= cut.pruned:
+        return cut
+    more = replace(cut, pruned=until)
+    reclaimed = sizes.prompt(cut, turn.end) - sizes.prompt(more, turn.end)
+    return more if reclaimed >= rule.limit * MINIMUM_RECLAIM else cut
