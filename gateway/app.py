@@ -259,7 +259,7 @@ class App:
     async def started(self) -> None:
         """Record which configuration runs. A ledger that is away does not stop the start: calls are refused until it is back."""
         changed = ConfigChanged(id=new_id(), at=self.since, digest=self.settings.digest, source=self.settings.source)
-        self.gateway.spawn(self.gateway.append_late(Entry(records=(changed,))))
+        self.gateway.append_late(Entry(records=(changed,)))
 
     async def stop(self) -> None:
         """Finish what is being recorded, bounded by the grace time, and let go of every connection."""
@@ -349,6 +349,7 @@ def serve(settings: Settings, workers: int = 1) -> None:
         "http": "httptools",
         "ws": "none",
         "access_log": False,
+        "proxy_headers": False,  # who calls is decided by keys, never by what a client says of its address
         "server_header": False,
         "log_config": None,
         "timeout_keep_alive": int(settings.server.keepalive_s) or KEEP_ALIVE_S,

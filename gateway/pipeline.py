@@ -32,6 +32,10 @@ from gateway.routing import Cooldowns, Route, Target
 LOG = logging.getLogger("gateway.pipeline")
 ERROR_BODY_BYTES = 1_000_000  # of a provider's error answer; one of 114 MB was seen
 REPLY_BYTES = 64 << 20
+LATE_S = 0.005  # how long the end of a call waits for others to share its append
+LATE_ENTRIES = 128
+LATE_KEPT = 10_000  # ends of calls kept in memory while the ledger is away; beyond that the oldest are lost, and the log says so
+LATE_AGAIN_S = 0.5
 OFF_LOOP_BYTES = 256 << 10  # longer new text is parsed, and longer answers are read, in a thread
 
 
@@ -106,6 +110,8 @@ class Gateway:
     lineages: Lineages = field(default_factory=Lineages)
     cooldowns: Cooldowns = field(default_factory=Cooldowns)
     tasks: set[asyncio.Task[None]] = field(default_factory=set)
+    late: list[Entry] = field(default_factory=list)
+    writing: bool = False
 
     async def complete(self, call: Call, facts: dict[str, str]) -> Answer:
         """Answer one chat completion. `facts` fills with what the response headers say, for errors too.
@@ -324,7 +330,7 @@ class Gateway:
             await reply.close()
         entry, record = finished(attempt, await self._read(attempt), outcome, self.new_id(), datetime.now(UTC))
         self.meter.attempt_finished(record.route, record)
-        await self.append_late(entry)
+        self.append_late(entry)
 
     def _gave_way(self, attempt: Attempt, delivered: Delivered, route: Route, attempts: Attempts) -> None:
         """Note a failed attempt: its cause, the target's health, and its end in the ledger."""
@@ -355,7 +361,7 @@ class Gateway:
                 latency_s=round(seconds, 6),
                 reason=error.message,
             )
-            self.spawn(self.append_late(Entry(records=(record,))))
+            self.append_late(Entry(records=(record,)))
         return error
 
     def _metered(self, call: Call, attempt: Attempt, outcome: Outcome, attempts: Attempts) -> None:
@@ -371,12 +377,28 @@ class Gateway:
             raise
         self.meter.ledger_appended(time.perf_counter() - began, failed=False)
 
-    async def append_late(self, entry: Entry) -> None:
-        """Append what has already happened: a ledger that does not take it is told of, there is nobody to refuse."""
+    def append_late(self, entry: Entry) -> None:
+        """Append what has already happened. Ends of calls wait a moment for each other and share one append: nobody waits for them."""
+        self.late.append(entry)
+        if not self.writing:
+            self.writing = True
+            self.spawn(self._write_late())
+
+    async def _write_late(self) -> None:
+        """Append the ends of calls until none is left. While the ledger refuses they are kept, the newest so many, and tried again."""
         try:
-            await self._append(entry)
-        except SnapshotUnavailable as error:
-            LOG.warning("the end of a call could not be recorded: %s", error.message)
+            while self.late:
+                await asyncio.sleep(LATE_S)
+                batch = self.late[:LATE_ENTRIES]
+                try:
+                    await self._append(joined(batch))
+                    del self.late[: len(batch)]
+                except SnapshotUnavailable as error:
+                    LOG.warning("%d ends of calls wait for the ledger: %s", len(self.late), error.message)
+                    del self.late[: max(0, len(self.late) - LATE_KEPT)]
+                    await asyncio.sleep(LATE_AGAIN_S)
+        finally:
+            self.writing = False
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         """Run the work to its end even when the request's own task is cancelled."""
@@ -403,3 +425,17 @@ class Thread:
 def is_stream(headers: Headers) -> bool:
     """Whether an answer is an event stream, by its content type."""
     return any(name == "content-type" and value.startswith("text/event-stream") for name, value in headers)
+
+
+def joined(entries: list[Entry]) -> Entry:
+    """Return one entry for all: their records in order, and every body that they need."""
+    if len(entries) == 1:
+        return entries[0]
+    bodies: dict[bytes, bytes] = {}
+    for each in entries:
+        bodies.update(each.bodies)
+    return Entry(
+        records=tuple(record for each in entries for record in each.records),
+        bodies=bodies,
+        roots=tuple(dict.fromkeys(root for each in entries for root in each.roots)),
+    )

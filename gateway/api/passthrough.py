@@ -92,7 +92,7 @@ class PassThrough:
             latency_s=round(time.perf_counter() - began, 6),
         )
         self._gateway.meter.attempt_finished(record.route, record)
-        self._gateway.spawn(self._gateway.append_late(Entry(records=(record,))))
+        self._gateway.append_late(Entry(records=(record,)))
 
 
 def tail(raw_path: str) -> str:
