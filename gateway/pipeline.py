@@ -378,14 +378,14 @@ class Gateway:
         self.meter.ledger_appended(time.perf_counter() - began, failed=False)
 
     def append_late(self, entry: Entry) -> None:
-        """Append what has already happened. Ends of calls wait a moment for each other and share one append: nobody waits for them."""
+        """Append what has already happened: ends of calls share one append, since nobody waits for them."""
         self.late.append(entry)
         if not self.writing:
             self.writing = True
             self.spawn(self._write_late())
 
     async def _write_late(self) -> None:
-        """Append the ends of calls until none is left. While the ledger refuses they are kept, the newest so many, and tried again."""
+        """Append until none is left. While the ledger refuses they are kept, the newest so many, and tried again."""
         try:
             while self.late:
                 await asyncio.sleep(LATE_S)
