@@ -154,16 +154,19 @@ def step(cut: Cut, sizes: Sizes, rule: Rule, turn: _Turn) -> Cut:
 def _moved(cut: Cut, sizes: Sizes, rule: Rule, turn: _Turn, first: int, last: int) -> Cut:
     """Return the nearest boundary up to group `last` that leaves low water and begins with a user; else the furthest."""
     goal = int(rule.low_water * rule.limit) - rule.fixed
-    best = cut
-    for boundary in range(cut.boundary + 1, last + 1):
+
+    def at(boundary: int) -> Cut:
         pins = [*range(min(first, boundary)), *([turn.user] if first <= turn.user < boundary else [])]
-        begins = pins[0] if pins else boundary
-        if turn.user >= 0 and not sizes.parts[begins].user:
-            continue
-        best = Cut(boundary, tuple(pins), cut.pruned)
-        if sizes.prompt(best, turn.end) <= goal:
-            break
-    return best
+        return Cut(boundary, tuple(pins), cut.pruned)
+
+    def begins_with_user(made: Cut) -> bool:
+        return turn.user < 0 or sizes.parts[made.pins[0] if made.pins else made.boundary].user
+
+    # What is kept never grows with the boundary, as a pin costs what its group did: so the first that is low enough is bisected.
+    borders = range(cut.boundary + 1, last + 1)
+    low = bisect_left(borders, True, key=lambda boundary: sizes.prompt(at(boundary), turn.end) <= goal)
+    candidates = (at(boundary) for boundary in (*borders[low:], *reversed(borders[:low])))
+    return next((made for made in candidates if begins_with_user(made)), cut)
 
 
 def _first(sizes: Sizes, rule: Rule, turn: _Turn) -> int:
