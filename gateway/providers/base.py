@@ -58,7 +58,7 @@ class Endpoint:
     """
 
     name: str
-    base_url: str
+    base_url: str = field(repr=False)
     key: str | None = field(default=None, repr=False)
     client_key: bool = False
     headers: tuple[tuple[str, str], ...] = field(default=(), repr=False)

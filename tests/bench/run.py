@@ -91,6 +91,7 @@ def litellm_yaml(folder: str, upstream: int) -> str:
         "model_list:\n  - model_name: m\n    litellm_params:\n      model: openai/m\n"
         f"      api_base: http://127.0.0.1:{upstream}/v1\n      api_key: k\n"
         "litellm_settings: {telemetry: false}\n"
+        "general_settings: {dangerously_permit_weak_or_unset_master_key: true}\n"  # on loopback, for the length of the run
     )
     return str(path)
 
