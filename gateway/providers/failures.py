@@ -9,6 +9,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from datetime import UTC
 from email.utils import parsedate_to_datetime
 
 from gateway.providers.base import Failure, Headers
@@ -184,7 +185,8 @@ def retry_after_s(headers: Headers, now: float) -> float | None:
             return float(text) * unit
         if name == "retry-after" and text:
             try:
-                return max(0.0, parsedate_to_datetime(text).timestamp() - now)
+                then = parsedate_to_datetime(text)  # without a zone, or with -0000, it is naive and means UTC, not local time
+                return max(0.0, (then if then.tzinfo else then.replace(tzinfo=UTC)).timestamp() - now)
             except (ValueError, OverflowError):
                 return None
     return None

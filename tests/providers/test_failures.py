@@ -3,6 +3,9 @@
 # ruff: noqa: E501 - a body is one line, as it comes over the wire
 
 import json
+import os
+import subprocess
+import sys
 from email.utils import formatdate
 from time import perf_counter
 
@@ -214,3 +217,12 @@ WAITS: list[tuple[Headers, float | None]] = [
 @pytest.mark.parametrize(("headers", "expected"), WAITS)
 def test_the_wait_is_read_in_each_form(headers: Headers, expected: float | None) -> None:
     assert expected == retry_after_s(headers, NOW)
+
+
+def test_a_date_without_a_zone_is_utc_wherever_this_runs() -> None:
+    code = f"from gateway.providers.failures import retry_after_s; print(retry_after_s([('retry-after', {formatdate(NOW + 2)!r})], {NOW}))"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env={**os.environ, "TZ": "Asia/Tokyo"}
+    )
+
+    assert done.stdout.strip() == "2.0"
