@@ -8,7 +8,7 @@ import hashlib
 import importlib.util
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -46,14 +46,21 @@ _lock = threading.Lock()
 _loaded: "dict[str, tiktoken.Encoding]" = {}
 
 
-def check(name: str) -> None:
-    """Raise ConfigurationError unless the tokenizer is one of ours and its vocabulary is on disk."""
+def check(name: str, folder: Path | None = None) -> None:
+    """Raise ConfigurationError unless the tokenizer is one of ours and its vocabulary is on disk, undamaged.
+
+    `folder` is where the vocabularies are, None the litellm package's own.
+    """
     if name == BYTES:
         return
     if name not in VOCABULARIES:
         raise ConfigurationError(f"no tokenizer {name!r}; there are {', '.join((*VOCABULARIES, BYTES))}")
-    if not (_folder() / VOCABULARIES[name][0]).is_file():
+    file, expected = VOCABULARIES[name]
+    path = (folder or _folder()) / file
+    if not path.is_file():
         raise ConfigurationError(f"the vocabulary of {name} is not in the litellm package; install it again from the lock file")
+    if hashlib.sha256(path.read_bytes()).hexdigest() != expected:  # tiktoken would delete the file and fetch another
+        raise ConfigurationError(f"the vocabulary of {name} in the litellm package is damaged; install it again from the lock file")
 
 
 def count(name: str, text: str) -> int:
@@ -107,10 +114,6 @@ def _load(name: str) -> "tiktoken.Encoding":
     import tiktoken  # a third of a second and 40 MB with its vocabulary: only where a prompt must be counted
 
     check(name)
-    file, expected = VOCABULARIES[name]
-    found = hashlib.sha256((_folder() / file).read_bytes()).hexdigest()
-    if found != expected:  # tiktoken would delete the file and fetch another
-        raise ConfigurationError(f"the vocabulary of {name} in the litellm package is damaged; install it again from the lock file")
     before = os.environ.get("TIKTOKEN_CACHE_DIR")
     os.environ["TIKTOKEN_CACHE_DIR"] = str(_folder())
     try:
@@ -123,9 +126,13 @@ def _load(name: str) -> "tiktoken.Encoding":
 
 
 class Counter:
-    """Counts what a request costs, each message once: counts are kept by tokenizer and digest."""
+    """Counts what a request costs, each message once: counts are kept by tokenizer and digest.
 
-    def __init__(self) -> None:
+    `counting` returns the tokens of a text by a tokenizer's name; `memo` is how many messages' counts are kept.
+    """
+
+    def __init__(self, counting: Callable[[str, str], int] = count, memo: int = MEMO) -> None:
+        self._count, self._memo = counting, memo
         self._young: dict[tuple[str, bytes], int] = {}
         self._old: dict[tuple[str, bytes], int] = {}
         self._texts: dict[tuple[str, str], int] = {}
@@ -159,8 +166,8 @@ class Counter:
         if found is None:
             found = self._old.get(key)
             if found is None:
-                found = count(name, CHAT.wire_text(item))
-            if len(self._young) >= MEMO // 2:
+                found = self._count(name, CHAT.wire_text(item))
+            if len(self._young) >= self._memo // 2:
                 self._old, self._young = self._young, {}
             self._young[key] = found
         return found
@@ -170,7 +177,7 @@ class Counter:
         for text in texts:
             found = self._texts.get((name, text))
             if found is None:
-                found = count(name, text)
+                found = self._count(name, text)
                 self._texts_size += len(text)
                 if self._texts_size > TEXTS_CHARACTERS:
                     self._texts.clear()

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import time
+from collections import Counter as Tally
 from pathlib import Path
 
 import pytest
@@ -103,6 +104,15 @@ def test_each_tokenizer_of_ours_is_on_disk(name: str) -> None:
     check(name)
 
 
+def test_a_vocabulary_that_is_missing_or_damaged_is_a_configuration_error(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="o200k_base is not in the litellm package"):
+        check("o200k_base", tmp_path)
+
+    (tmp_path / VOCABULARIES["o200k_base"][0]).write_bytes(b"IQ== 0\n")
+    with pytest.raises(ConfigurationError, match="o200k_base in the litellm package is damaged"):
+        check("o200k_base", tmp_path)
+
+
 def test_counting_needs_no_network_and_imports_no_litellm(tmp_path: Path) -> None:
     code = """
 import os, sys
@@ -140,19 +150,38 @@ def policy(tokenizer: str = "o200k_base", safety: float = 1.0) -> Policy:
     return Policy(model="m", window=Window(), tokenizer=tokenizer, safety=safety)
 
 
-def test_a_message_and_the_tools_are_counted_once() -> None:
-    counter = Counter()
-    long = "some words of a long tool result\n" * 15_000
-    tools = [{"type": "function", "function": {"name": "f", "description": long}}]
-    count("o200k_base", "the vocabulary is loaded")
-    seconds = []
-    for more in ((), (), ("a turn",)):
-        given = arranged(long, *more, tools=tools)
-        began = time.perf_counter()
-        counter.costs_now(given, policy())
-        seconds.append(time.perf_counter() - began)
+def test_each_text_of_a_request_is_counted_once_for_each_tokenizer() -> None:
+    counted = Tally[tuple[str, str]]()
 
-    assert max(seconds[1:]) < seconds[0] / 5, seconds
+    def counting(name: str, text: str) -> int:
+        counted[name, text] += 1
+        return len(text)
+
+    counter = Counter(counting)
+    tools = [{"type": "function", "function": {"name": "f"}}]
+    for turn in range(2, 8):
+        request = arranged(*(f"message {n}" for n in range(turn)), tools=tools)
+        counter.costs_now(request, policy("o200k_base"))
+        counter.costs_now(request, policy("bytes"))
+
+    assert set(counted.values()) == {1}
+    assert sum("message" in text and name == "bytes" for name, text in counted) == 7
+
+
+def test_the_memo_is_bounded_and_keeps_what_is_in_use() -> None:
+    counted = Tally[str]()
+
+    def counting(name: str, text: str) -> int:
+        counted[text] += 1
+        return 1
+
+    counter = Counter(counting, memo=8)
+    for n in range(50):
+        counter.costs_now(arranged("always there", f"new {n}"), policy())
+    counter.costs_now(arranged("new 0"), policy())
+
+    assert [times for text, times in counted.items() if "always there" in text] == [1]
+    assert [times for text, times in counted.items() if text.endswith("new 0")] == [2]
 
 
 @pytest.mark.parametrize("tokenizer", [*BOTH, "bytes"])
