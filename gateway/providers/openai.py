@@ -29,6 +29,7 @@ RETURNED_PREFIXES = ("openai-", "anthropic-", "x-ratelimit-")
 WRITE_BYTES = 1 << 18  # of a large body at a time, so that the loop and its memory are not held by one write
 LARGE_BYTES = 1 << 20  # aiohttp itself warns from here on
 URLS = 256  # addresses kept ready
+NAMES = 256  # header names whose fate is kept
 _JSON = "application/json"
 _QUERY_SAFE = "".join(map(chr, range(33, 127))).replace("#", "")
 
@@ -62,8 +63,12 @@ class OpenAIReply:
         self.headers: Headers = _returned(response.headers.items())
 
     async def chunks(self) -> AsyncIterator[bytes]:
-        while chunk := await self._within(self._response.content.readany()):
-            yield chunk
+        content = self._response.content
+        while not content.at_eof():
+            # What is already here needs no timer; a broken stream is told by the call that waits.
+            chunk = b"" if content.exception() else content.read_nowait()
+            if chunk or (chunk := await self._within(content.readany())):
+                yield chunk
 
     async def read(self, limit_bytes: int) -> bytes:
         parts, size = [], 0
@@ -106,6 +111,7 @@ class OpenAIUpstream:
         if endpoint.key is not None:
             self._own["authorization"] = f"Bearer {endpoint.key}"
         self._sent = SENT | {"authorization"} if endpoint.client_key else SENT
+        self._names: dict[str, str] = {}
         self._urls: dict[tuple[str, str], URL] = {}
         self._session: aiohttp.ClientSession | None = None
 
@@ -140,7 +146,9 @@ class OpenAIUpstream:
             self._session = aiohttp.ClientSession(
                 connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=30),
                 cookie_jar=aiohttp.DummyCookieJar(),
-                timeout=aiohttp.ClientTimeout(total=None, connect=self._endpoint.connect_s),  # names, TCP and TLS together
+                # TCP and TLS, only where a connection is made; `connect` would add a timer to every call. Looking up a name
+                # is bounded by the limit for the head.
+                timeout=aiohttp.ClientTimeout(total=None, sock_connect=self._endpoint.connect_s),
                 trust_env=False,
                 skip_auto_headers=("user-agent", "accept", "accept-encoding", "content-type"),
                 max_line_size=1 << 16,
@@ -166,22 +174,30 @@ class OpenAIUpstream:
         return _plain(query)
 
     def _headers(self, call: Outgoing) -> dict[str, str]:
-        allowed, sent, hop = self._sent, dict[str, str](), ""
+        names, sent, hop = self._names, dict[str, str](), ""
         for key, value in call.headers:
-            name = key.lower()
-            if name in allowed or name.startswith(SENT_PREFIXES):
-                sent[name] = f"{sent[name]}, {value}" if name in sent else value
-            elif name == "connection":
+            name = names.get(key)
+            if name is None:
+                name = self._named(key)
+            if name == "connection":
                 hop += "," + value.lower()
-        if hop:
-            for each in hop.split(
-                ","
-            ):  # "intermediaries … MUST remove … any header field with a name from the option": RFC 9110, 7.6.1
+            elif name:
+                sent[name] = f"{sent[name]}, {value}" if name in sent else value
+        if hop and hop != ",keep-alive":  # "intermediaries MUST … remove … any header … with the same name": RFC 9110, 7.6.1
+            for each in hop.split(","):
                 sent.pop(each.strip(), None)
         if call.body and _is_unnamed_json(sent.get("content-type"), call.body):
             sent["content-type"] = _JSON
         sent.update(self._own)
         return sent
+
+    def _named(self, key: str) -> str:
+        """Return the name under which a header travels, "" when it stays here; kept, since clients say the same names each time."""
+        name = key.lower()
+        known = name if name in self._sent or name.startswith(SENT_PREFIXES) or name == "connection" else ""
+        if len(self._names) < NAMES:
+            self._names[key] = known
+        return known
 
     async def close(self) -> None:
         if self._session is not None:
