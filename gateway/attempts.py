@@ -171,7 +171,7 @@ class Attempts:
 
 def answer_of(data: bytes, stream: bool) -> chat.Answer:
     """Return what an answer's bytes say, plain or streamed; a plain answer to a request for a stream is read as plain."""
-    if stream and not data.lstrip()[:1] == b"{":
+    if stream and data.lstrip()[:1] != b"{":
         return chat.read_stream(data)
     return chat.read_reply(data)
 

@@ -118,7 +118,7 @@ class Cooldowns:
         self._until: dict[str, float] = {}
 
     def failed(self, target: str, rule: Cooldown, now: float, wait_s: float | None = None) -> None:
-        """Note one failure; the rule's number of them in a row, and the target cools down for its seconds or the provider's wait."""
+        """Note one failure; after the rule's number in a row the target cools down, for its seconds or the provider's wait."""
         self._failures[target] = self._failures.get(target, 0) + 1
         if self._failures[target] >= rule.failures:
             self._until[target] = now + max(rule.seconds, wait_s or 0.0)

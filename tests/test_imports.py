@@ -28,15 +28,21 @@ ALLOWED = {
     "logs": set[str](),
     "planning": {"errors", "context", "dialects", "cache", "routing", "ledger.records", "ledger.codec", "providers.tokenizers"},
     "attempts": {"errors", "context", "dialects", "cache", "routing", "ledger.records", "planning", "providers.base"},
-    "replay": {"errors", "context", "dialects", "cache", "ledger.records", "ledger.base", "ledger.codec", "planning", "providers.tokenizers"},
+    "replay": {
+        "errors", "context", "dialects", "cache", "ledger.records", "ledger.base", "ledger.codec", "planning",
+        "providers.tokenizers",
+    },
     "dashboard.metrics": {"errors", "cache", "ledger.records"},
-    "dashboard.views": {"errors", "api.errors", "cache", "ledger.base", "ledger.records", "dashboard"},
+    "dashboard.views": {"errors", "api.admin", "cache", "ledger.base", "ledger.records", "dashboard"},
     "telemetry": {"errors", "cache", "ledger.records"},
     "pipeline": {
         "errors", "context", "dialects", "cache", "routing", "ledger.records", "ledger.base", "planning", "attempts",
         "providers.base", "providers.failures", "providers.tokenizers",
     },
-    "api": {"errors", "context", "dialects", "routing", "ledger.records", "ledger.base", "ledger.codec", "pipeline", "providers.base", "api"},
+    "api": {
+        "errors", "context", "dialects", "routing", "ledger.records", "ledger.base", "ledger.codec", "pipeline",
+        "providers.base", "api",
+    },
 }  # fmt: skip
 ROOTS = {"app", "cli", "demo", "__main__", ""}  # composition roots and commands may know every module
 

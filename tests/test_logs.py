@@ -15,7 +15,7 @@ def line(message: str, *args: object, error: BaseException | None = None) -> dic
 
 
 def test_a_line_is_one_json_object_whatever_the_text() -> None:
-    assert "a\n{\"level\": \"fake\"} b" == line("a\n%s b", '{"level": "fake"}')["message"]
+    assert line("a\n%s b", '{"level": "fake"}')["message"] == 'a\n{"level": "fake"} b'
 
 
 def test_an_exception_stays_in_its_line() -> None:

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from gateway.context.digest import digest
 from gateway.context.items import Dialect, Item, Kind, Request
 from gateway.dialects import chat, fields
-from gateway.dialects.chat import CHAT, LOW_DETAIL_TOKENS, MEDIA_TOKENS, Memo, parse
+from gateway.dialects.chat import CHAT, IMAGE_TOKENS, LOW_DETAIL_TOKENS, MEDIA_TOKENS, Memo, parse
 from gateway.errors import InvalidJSON, InvalidRequest, ModelNotFound, RequestError
 from tests.dialects.bodies import arrays, objects, values, written
 
@@ -174,11 +174,12 @@ DATA = "QUJD" * 10
 @pytest.mark.parametrize(
     ("part", "size", "tokens"),
     [
-        ({"image_url": {"url": "data:image/png;base64," + DATA}}, 40, MEDIA_TOKENS),
+        ({"image_url": {"url": "data:image/png;base64," + DATA}}, 40, IMAGE_TOKENS),
         ({"image_url": {"url": "data:image/png;base64," + DATA, "detail": "low"}}, 40, LOW_DETAIL_TOKENS),
-        ({"image_url": "DATA:image/png;base64," + DATA}, 40, MEDIA_TOKENS),
-        ({"image_url": {"url": "https://x.example/a.png"}}, 0, MEDIA_TOKENS),
+        ({"image_url": "DATA:image/png;base64," + DATA}, 40, IMAGE_TOKENS),
+        ({"image_url": {"url": "https://x.example/a.png"}}, 0, IMAGE_TOKENS),
         ({"image_url": {"url": "https://x.example/a.png", "detail": "low"}}, 0, LOW_DETAIL_TOKENS),
+        ({"image_url": {"url": "https://x.example/a.png", "detail": "original"}}, 0, MEDIA_TOKENS),
         ({"input_audio": {"data": DATA, "format": "wav"}}, 40, 10),
         ({"file": {"file_data": "data:application/pdf;base64," + DATA}}, 40, 10),
         ({"file": {"file_data": DATA * 10_000}}, 400_000, MEDIA_TOKENS),
