@@ -63,8 +63,10 @@ class OpenAIReply:
         self.headers: Headers = _returned(response.headers.items())
 
     async def chunks(self) -> AsyncIterator[bytes]:
-        content = self._response.content
+        content, clock = self._response.content, asyncio.get_running_loop().time
         while not content.at_eof():
+            if clock() > self._deadline:  # a timer alone never fires on an answer that always has more ready
+                raise AttemptFailed(Failure.TIMEOUT, f"{self._name} did not come to an end in time")
             # What is already here needs no timer; a broken stream is told by the call that waits.
             chunk = b"" if content.exception() else content.read_nowait()
             if chunk or (chunk := await self._within(content.readany())):

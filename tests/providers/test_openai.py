@@ -351,6 +351,30 @@ def test_what_breaks_is_named_and_tells_no_secret(script: Script, failure: Failu
     run(script, test, query=(("key", "SECRET"),), **limits)
 
 
+def test_a_flood_that_its_reader_cannot_keep_up_with_still_ends_in_time() -> None:
+    async def flood(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(STREAM)
+        while True:
+            writer.write(b"9\r\ndata: 1\n\n\r\n" * 1000)
+            await writer.drain()
+            await asyncio.sleep(0)
+
+    async def test(upstream: OpenAIUpstream, server: Server) -> None:
+        reply = await upstream.send(call(stream=True))
+
+        async def read_slowly() -> None:
+            async for _ in reply.chunks():
+                await asyncio.sleep(0.01)
+
+        with pytest.raises(AttemptFailed) as caught:
+            await asyncio.wait_for(read_slowly(), 2)
+        await reply.close()
+
+        assert caught.value.failure is Failure.TIMEOUT
+
+    run(flood, test, total_s=0.3)
+
+
 def test_no_connection_is_told_from_a_broken_one() -> None:
     async def main() -> None:
         with socket.socket() as bound:
