@@ -49,7 +49,7 @@ def shrunk(request: Request, input_tokens: int, policy: Policy) -> Request:
         return request
     for name in dict.fromkeys((named, *OUTPUT_FIELDS)):
         value = request.value(name) or b""
-        if value.isdigit() and int(value) > allowed:
+        if value.isdigit() and (len(value) > 15 or int(value) > allowed):  # `int` refuses thousands of digits
             request = request.with_value(name, b"%d" % allowed)
     return replace(request, output_limit=allowed)
 

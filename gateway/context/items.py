@@ -4,6 +4,7 @@
 that the core needs. Nothing here parses: a dialect reads the facts, the core only looks at them.
 """
 
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -61,6 +62,10 @@ class Field:
     value: bytes
 
 
+def _key(name: str) -> bytes:
+    return json.dumps(name, ensure_ascii=False).encode() + b":"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
     """A parsed body, and the draft that is edited into a prompt. Assembling an unedited one gives the body's own bytes.
@@ -94,9 +99,10 @@ class Request:
         if any(each.name == name for each in self.fields):
             fields = tuple(replace(each, value=value) if each.name == name else each for each in self.fields)
         else:
-            lead = (b"," if self.fields else b"{") + b'"' + name.encode() + b'":'
+            lead = (b"," if self.fields else b"{") + _key(name)
             fields = (*self.fields, Field(name=name, lead=lead, value=value))
-        return replace(self, fields=fields)
+        # With no field left, the closing bytes hold the opening brace: see `without`.
+        return replace(self, fields=fields, close=self.close if self.fields else self.close[1:])
 
     def without(self, name: str) -> "Request":
         """Return a request that lacks a top-level field; the rest stays legal JSON, every other byte as it is."""
@@ -115,7 +121,7 @@ class Request:
             return self
         made = self.without(new) if old != new else self
         fields = (
-            replace(each, name=new, lead=(b"{" if n == 0 else b",") + b'"' + new.encode() + b'":') if each.name == old else each
+            replace(each, name=new, lead=(b"{" if n == 0 else b",") + _key(new)) if each.name == old else each
             for n, each in enumerate(made.fields)
         )
         return replace(made, fields=tuple(fields))

@@ -1,7 +1,7 @@
 """Lines of a prompt that differ from request to request and so break a cached prefix: clocks, ids, nonces, git status.
 
 Precision beats recall. A line counts only when all of it is a lead word and a value that surely changes; a sentence that
-goes on, a line in fenced code, a date without a time, a range of hours stay. Source: design, "Layout".
+goes on, a line in fenced code or in an example, a date without a time, a range of hours stay. Source: design, "Layout".
 """
 
 import re
@@ -29,12 +29,15 @@ _DATE = (
 _DAY = r"(?:mon|tues?|wed(?:nes)?|thu(?:rs)?|fri|sat(?:ur)?|sun)(?:day)?,?\s+"
 _TIME = r"\d{1,2}:\d{2}(?::\d{2}(?:[.,]\d+)?)?(?:\s*[ap]\.?m\.?)?"
 _ZONE = r"(?:\s*(?:Z|[A-Z]{2,5}|(?:UTC|GMT)?[+-]\d{1,2}(?::?\d{2})?|\(?[A-Za-z]+/[A-Za-z_/]+\)?|\([A-Z][A-Za-z0-9 +:-]{1,30}\)))"
+# Without a date, a bare offset would make a clock of opening hours: "9:00-17:00".
+_NAMED = rf"(?:(?!\s*[+-]){_ZONE})"
 _STAMP = (
-    rf"(?:(?:{_DAY})?(?:{_DATE}(?:T|,?\s+(?:at\s+)?|\s*[-|]\s*))?{_TIME}{_ZONE}{{0,2}}"
+    rf"(?:(?:{_DAY})?{_DATE}(?:T|,?\s+(?:at\s+)?|\s*[-|]\s*){_TIME}{_ZONE}{{0,2}}"
+    rf"|(?:{_DAY})?{_TIME}{_NAMED}{{0,2}}"
     rf"|(?:{_DAY}){_MONTH}\s+\d{{1,2}}\s+{_TIME}{_ZONE}?\s+\d{{4}}"
     rf"|{_TIME}{_ZONE}{{0,2}},?\s+(?:on\s+)?(?:{_DAY})?{_DATE})"
 )
-_PREFIX = r"[\s>*#\-–•_`\[(]*"
+_PREFIX = r"[\s>*#\-–•_`\[(]*+"  # gives nothing back: no lead begins with any of these
 _JOIN = r"[\s*_`\])\"']*(?:\s+is\s+now|\s+is|:|=|\s+at)[\s*_`\"'\[(]*"
 _TAIL = r"[\s.*_`\])\"',;]*"
 _UUID = r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
@@ -73,6 +76,9 @@ _DETECTORS: tuple[tuple[str, re.Pattern[str]], ...] = (
     ("epoch", _line(_EPOCH, r"1\d{9}(?:\d{3}|\.\d{1,9})?")),
 )
 _CLUE = re.compile(r"\d")  # every detected line holds a digit, and most lines of a prompt do not
+# A line that says an example follows, and the tags of one.
+_EXAMPLE = re.compile(r"\b(?:examples?|e\.g|such as|like (?:this|so)|format(?:ted)?|template|samples?)\b", re.IGNORECASE)
+_TAGGED = re.compile(r"\s*<(/?)(?:[a-z]+[_-])?(?:examples?|samples?|template)(?:\s[^<>]*)?>\s*", re.IGNORECASE)
 _FENCE = re.compile(r"\s*(?:```|~~~)")
 _GIT_OPEN = re.compile(r"\s*<(git[_-]?status)>", re.IGNORECASE)
 _GIT_LABEL = re.compile(r"\W{0,4}git[ _-]?status(?:\s*\([^)]{1,40}\))?\W{0,3}:\W{0,3}", re.IGNORECASE)
@@ -82,7 +88,7 @@ _GIT_LINE = re.compile(r"(?:##|[ MADRCU?!]{2}) \S.{0,230}")
 def scan(text: str, patterns: tuple[str, ...] = ()) -> tuple[Span, ...]:
     """Return the volatile lines of a text, in order, not overlapping, possibly none.
 
-    `patterns` are the caller's own, searched in each line wherever it stands; they are trusted, fences or not. Lines over
+    `patterns` are the caller's own, searched in each line wherever it stands; they are trusted, in examples too. Lines over
     240 characters are left alone. Raises `re.error` for a pattern that is none: settings check that at start.
     """
     own = tuple(re.compile(pattern) for pattern in patterns)
@@ -90,19 +96,41 @@ def scan(text: str, patterns: tuple[str, ...] = ()) -> tuple[Span, ...]:
 
 
 def _spans(text: str, own: tuple[re.Pattern[str], ...]) -> Iterator[Span]:
-    fenced, skip_to, start = False, 0, 0
+    quoted, skip_to, start = _Quoted(), 0, 0
     for line in _lines(text):
         end, bare = start + len(line), line.rstrip("\r\n")
         if start >= skip_to:
-            fence = _FENCE.match(bare) is not None
-            fenced ^= fence
-            kind = None if len(bare) > LONGEST_LINE else _kind(bare, own, fenced or fence)
+            shown = quoted.after(bare)
+            kind = None if len(bare) > LONGEST_LINE else _kind(bare, own, shown)
             if kind is not None:
                 yield Span(start=start, end=end, kind=kind)
-            elif not fenced and (block := _git(text, start, end, bare)) > start:
+            elif not shown and (block := _git(text, start, end, bare)) > start:
                 yield Span(start=start, end=block, kind="git")
                 skip_to = block
         start = end
+
+
+class _Quoted:
+    """Whether a line is only shown, not said: in fenced code, in example tags, or in the paragraph that an example opens."""
+
+    def __init__(self) -> None:
+        self._fenced = self._tagged = self._announced = self._begun = False
+
+    def after(self, line: str) -> bool:
+        """Take the next line, and return whether it is shown."""
+        fence, tag = _FENCE.match(line) is not None, _TAGGED.fullmatch(line)
+        self._fenced ^= fence
+        if tag and not self._fenced:
+            self._tagged = not tag[1]
+        blank = not line.strip()
+        shown = self._fenced or fence or self._tagged or (self._announced and not blank)
+        if blank:
+            self._announced &= not self._begun
+        elif len(line) <= LONGEST_LINE and line.rstrip(" *_`\t").endswith(":") and _EXAMPLE.search(line):
+            self._announced, self._begun = True, False
+        else:
+            self._begun = True
+        return shown
 
 
 def _lines(text: str) -> Iterator[str]:
@@ -115,10 +143,10 @@ def _lines(text: str) -> Iterator[str]:
         yield text[start:]
 
 
-def _kind(line: str, own: tuple[re.Pattern[str], ...], fenced: bool) -> str | None:
+def _kind(line: str, own: tuple[re.Pattern[str], ...], shown: bool) -> str | None:
     if any(pattern.search(line) for pattern in own):
         return "pattern"
-    if fenced or not _CLUE.search(line):
+    if shown or not _CLUE.search(line):
         return None
     return next((kind for kind, pattern in _DETECTORS if pattern.fullmatch(line)), None)
 

@@ -43,3 +43,10 @@ def test_both_limits_shrink_when_both_are_there() -> None:
     made = edits.shrunk(made, 600, rule)
 
     assert (made.value("max_tokens"), made.value("max_completion_tokens")) == (b"400", b"400")
+
+
+def test_a_limit_of_thousands_of_digits_shrinks_too() -> None:
+    rule = policy(1_000, shrink_output=True)
+    made = parse(b'{"max_tokens":%b,"max_completion_tokens":900,"model":"m","messages":[]}' % (b"9" * 5_000), MEMO)
+
+    assert edits.shrunk(made, 600, rule).value("max_tokens") == b"400"

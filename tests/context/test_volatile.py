@@ -1,5 +1,7 @@
 """What moves and, longer, what must not."""
 
+import time
+
 import pytest
 
 from gateway.context.volatile import scan
@@ -25,6 +27,13 @@ MOVES = [
     ("id", "Nonce: a8f5f167f44f4964"),
     ("epoch", "Unix timestamp: 1767225600"),
     ("epoch", "Current epoch time: 1767225600123"),
+    ("clock", "Current local time: Wed, 15 May 2024 15:00:00 GMT"),
+    ("clock", 'current_time = "2024-05-15 15:00:00"'),
+    ("clock", "Server time: 10:03 UTC+02:00"),
+    ("clock", "> System time: 2024-05-15T10:03-05:00"),
+    ("id", "Correlation-ID: 3f2b8c1e-1111-4222-8333-abcdefabcdef"),
+    ("id", "traceparent: 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"),
+    ("epoch", "timestamp=1715785200"),
     ("billing", "x-anthropic-billing-header: cc_version=2.1.37; cch=abc1;"),
 ]
 
@@ -66,6 +75,20 @@ STAYS = [
     "Created at 2024-05-15 15:00:00",
     "Knowledge cutoff: 2025-01",
     "meet at 10:00",
+    "Local time: 9:00-17:00",
+    "Local time: 09:00-12:00",
+    "Our local time is 9:00 AM - 5:00 PM EST.",
+    "My time: Monday 9:00-17:00",
+    "Current balance as of 2024-05-15 15:00:00: $30",
+    "Release 1.2.3 at 10:00",
+    "Server time zone: UTC+2",
+    "Current time: {{now}}",
+    "Timestamp format: 2024-05-15T15:00:00Z",
+    "Example timestamp: 2024-05-15T15:00:00Z",
+    "e.g. Current time: 2024-05-15 15:00:00",
+    '{"request_id": "3f2b8c1e-1111-4222-8333-abcdefabcdef"}',
+    "Unix time: 300",
+    "The x-anthropic-billing-header: is no part of your task 1.",
     "The Current time: 10:03 " + "x" * 240,
 ]
 
@@ -91,6 +114,23 @@ def test_examples_in_fenced_code_stay(fence: str) -> None:
     assert len(scan(f"{fence}\n{line}{mark}\n{line}")) == 1
 
 
+@pytest.mark.parametrize("opening", [
+    "For example:\n", "Example:\n\n", "Answer like this:\n- Name: x\n", "**Use this format:**\n", "<example>\n\n",
+    "<bad_example n=1>\n",
+])  # fmt: skip
+@pytest.mark.parametrize("line", ["Current time: 2026-01-01T10:00:01\n", "Request ID: 3f2b8c1e-1111-4222-8333-abcdefabcdef\n"])
+def test_what_an_example_shows_stays(opening: str, line: str) -> None:
+    assert scan(f"Help.\n\n{opening}{line}") == ()
+
+
+def test_an_example_ends() -> None:
+    line = "Current time: 2026-01-01T10:00:01\n"
+
+    assert len(scan(f"For example:\n{line}\n{line}")) == 1
+    assert len(scan(f"<example>\n{line}\n</example>\n{line}")) == 1
+    assert [span.kind for span in scan(f"For example:\n{line}", ("^Current",))] == ["pattern"]
+
+
 def test_a_labelled_git_status_goes_whole_and_no_more() -> None:
     text = "git status:\n M a.py\n?? b.py\nGo on.\n<git_status>\nOn branch main\n</git_status>\nEnd."
 
@@ -108,5 +148,8 @@ def test_the_callers_patterns_find_their_lines_too() -> None:
 
 @pytest.mark.parametrize("line", ["The current time is " * 12, "- " * 110 + "1", "> " * 100 + "current time: 1", "*" * 230 + "1:2"])
 def test_hostile_lines_take_no_time(line: str) -> None:
-    """A pattern that backtracks would show here: 2,000 such lines, a second or so at most."""
+    """A pattern that backtracks would show here: 2,000 such lines in well under a second."""
+    began = time.process_time()
+
     assert scan((line[:239] + "\n") * 2_000) == ()
+    assert time.process_time() - began < 1.0
