@@ -3,7 +3,7 @@
 The same pure functions as the request path, on the recorded request, policy and evidence.
 """
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -12,7 +12,7 @@ from gateway.context.admission import Refused
 from gateway.context.digest import digest
 from gateway.context.policy import Policy
 from gateway.dialects import chat
-from gateway.errors import GatewayError, LedgerError
+from gateway.errors import GatewayError, LedgerError, SnapshotUnavailable
 from gateway.ledger import codec
 from gateway.ledger.base import Ledger
 from gateway.ledger.records import PromptComposed
@@ -20,101 +20,168 @@ from gateway.planning import plan_now
 from gateway.providers.tokenizers import Counter
 
 BATCH = 64  # snapshots whose bodies are asked for together
+BATCH_BYTES = 32 << 20  # of their prompts together, so that long ones do not fill the memory
+POLICIES = 1_000  # parsed policies kept: one for each target of each configuration that was in force
 AROUND = 60  # bytes shown on both sides of a difference
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """What the check of one snapshot found. `problem` None: both ways gave the recorded bytes."""
+    """What the check of one snapshot found. `problem` None: both ways gave the recorded bytes.
+
+    Digests are in hex, and None where that way gave no bytes. `offset` is the first byte in which the stored prompt and
+    the one composed anew differ, None when they do not or when one is not at hand; `stored_text` and `composed_text` are
+    what stands around it in each.
+    """
 
     snapshot_id: str
     problem: str | None = None
+    recorded_digest: str | None = None
+    stored_digest: str | None = None
+    composed_digest: str | None = None
     offset: int | None = None
-    recorded: str | None = None
-    rebuilt: str | None = None
+    stored_text: str | None = None
+    composed_text: str | None = None
 
 
-@dataclass(slots=True)
+def rebuild(record: PromptComposed, bodies: Mapping[bytes, bytes]) -> bytes:
+    """Return the prompt joined from its stored bodies. Raises LedgerError when a body is missing or a manifest is broken."""
+    return _joined(record, bodies, prompt=True)
+
+
 class Replay:
-    """What replays share: parsed messages, scans and counts, each done once."""
+    """What replays share: parsed messages, policies, scans and counts, each done once. None of it changes a result."""
 
-    memo: chat.Memo
-    counter: Counter
-    scans: layout.Scans
+    def __init__(self) -> None:
+        self._memo, self._counter = chat.Memo(), Counter()
+        self._scans: layout.Scans = {}
+        self._policies: dict[bytes, Policy] = {}
 
-    @classmethod
-    def new(cls) -> "Replay":
-        return cls(chat.Memo(), Counter(), {})
-
-    def composed(self, record: PromptComposed, bodies: Mapping[bytes, bytes]) -> bytes:
+    def recompute(self, record: PromptComposed, bodies: Mapping[bytes, bytes]) -> bytes:
         """Return the prompt composed anew from the recorded request, policy and evidence.
 
-        Raises LedgerError when the recorded inputs would be refused today, or a body is missing.
+        Raises LedgerError when a body is missing or broken, or when the recorded inputs would be refused today, and
+        RequestError when the recorded request is none.
         """
-        request = chat.parse(codec.joined(record.request, bodies.__getitem__), self.memo)
-        policy = Policy.from_json(bodies[record.policy])
+        request = chat.parse(_joined(record, bodies, prompt=False), self._memo)
+        policy = self._policy(record.policy, bodies)
         observe = bool(record.evidence.get("observe"))
-        arranged = layout.arrange(request, policy.layout, chat.CHAT, observe=observe, memo=self.scans)
-        planned = plan_now(arranged, policy, self.counter)
+        arranged = layout.arrange(request, policy.layout, chat.CHAT, observe=observe, memo=self._scans)
+        planned = plan_now(arranged, policy, self._counter)
         if isinstance(planned, Refused):
             raise LedgerError(f"the recorded request is refused now: {planned.sums()}")
         return planned.prompt.body
 
     def check(self, record: PromptComposed, bodies: Mapping[bytes, bytes]) -> Verdict:
-        """Return whether both ways give the bytes whose digest was recorded. Never raises for a record that is damaged."""
+        """Return whether both ways give the bytes whose digest was recorded. A damaged record is a verdict, not an error."""
         try:
-            joined = codec.joined(record.prompt, bodies.__getitem__)
-            if digest(joined) != record.prompt_digest:
-                return Verdict(snapshot_id=record.id, problem="the stored bodies are not those of the recorded prompt")
-            made = self.composed(record, bodies)
-        except (GatewayError, KeyError, ValueError, TypeError) as error:
-            said = error.message if isinstance(error, GatewayError) else type(error).__name__
-            return Verdict(snapshot_id=record.id, problem=f"it cannot be rebuilt: {said}")
-        if made == joined:
+            stored = rebuild(record, bodies)
+        except LedgerError as error:
+            return _wrong(record, f"the recorded prompt cannot be joined: {error.message}")
+        try:
+            made = self.recompute(record, bodies)
+        except GatewayError as error:
+            return _wrong(record, f"the prompt cannot be composed anew: {error.message}", stored=stored)
+        if digest(stored) == record.prompt_digest and made == stored:
             return Verdict(snapshot_id=record.id)
-        at = next((n for n, (a, b) in enumerate(zip(joined, made, strict=False)) if a != b), min(len(joined), len(made)))
-        start = max(0, at - AROUND)
-        return Verdict(
-            snapshot_id=record.id,
-            problem="composed anew, it is not the recorded prompt",
-            offset=at,
-            recorded=joined[start : at + AROUND].decode("utf-8", "replace"),
-            rebuilt=made[start : at + AROUND].decode("utf-8", "replace"),
-        )
+        if made == stored:
+            return _wrong(record, "the recorded digest is not that of the prompt, stored or composed anew", stored, made)
+        if digest(stored) == record.prompt_digest:
+            return _wrong(record, "composed anew, it is not the recorded prompt", stored, made)
+        return _wrong(record, "the stored prompt is not the recorded one", stored, made)
+
+    def _policy(self, name: bytes, bodies: Mapping[bytes, bytes]) -> Policy:
+        found = self._policies.get(name)
+        if found is None:
+            try:
+                found = Policy.from_json(bodies[name])
+            except (KeyError, TypeError, ValueError) as error:
+                raise LedgerError(f"the policy {name.hex()} cannot be read ({type(error).__name__})") from error
+            if len(self._policies) >= POLICIES:
+                self._policies.clear()
+            self._policies[name] = found
+        return found
 
 
-async def bodies_of(ledger: Ledger, records: list[PromptComposed]) -> Mapping[bytes, bytes]:
+def _joined(record: PromptComposed, bodies: Mapping[bytes, bytes], *, prompt: bool) -> bytes:
+    try:
+        return codec.joined(record.prompt if prompt else record.request, bodies.__getitem__)
+    except KeyError as error:
+        raise LedgerError(f"body {bytes(error.args[0]).hex()} is not at hand") from None
+
+
+def _wrong(record: PromptComposed, problem: str, stored: bytes | None = None, made: bytes | None = None) -> Verdict:
+    offset = None if stored is None or made is None or stored == made else first_difference(stored, made)
+    return Verdict(
+        snapshot_id=record.id,
+        problem=problem,
+        recorded_digest=record.prompt_digest.hex(),
+        stored_digest=None if stored is None else digest(stored).hex(),
+        composed_digest=None if made is None else digest(made).hex(),
+        offset=offset,
+        stored_text=_around(stored, offset),
+        composed_text=_around(made, offset),
+    )
+
+
+def first_difference(one: bytes, other: bytes) -> int:
+    """Return the offset of the first byte in which two texts differ; where one begins with the other, the shorter length."""
+    low, high = 0, min(len(one), len(other))
+    while low < high:  # the longest common prefix by halves: comparing slices is a hundred times quicker than byte by byte
+        middle = (low + high + 1) // 2
+        if one[low:middle] == other[low:middle]:
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+def _around(text: bytes | None, offset: int | None) -> str | None:
+    if text is None or offset is None:
+        return None
+    return text[max(0, offset - AROUND) : offset + AROUND].decode("utf-8", "replace")
+
+
+async def bodies_of(ledger: Ledger, records: Sequence[PromptComposed]) -> Mapping[bytes, bytes]:
     """Return every body that these snapshots need. Raises LedgerError for one that is missing or altered."""
     first: dict[bytes, None] = {}
     for record in records:
         first.update(dict.fromkeys((*codec.roots(record.request), *codec.roots(record.prompt), record.policy)))
     found = dict(await ledger.bodies(first))
-    nodes = {node for record in records for each in (record.request, record.prompt) for node in each.nodes}
-    below = {child for node in nodes for child in codec.children(found[node])} - found.keys()
+    nodes = dict.fromkeys(node for record in records for each in (record.request, record.prompt) for node in each.nodes)
+    below = dict.fromkeys(child for node in nodes for child in codec.children(found[node]) if child not in found)
     if below:
         found.update(await ledger.bodies(below))
     return found
 
 
-async def verify(ledger: Ledger, since: datetime | None = None) -> AsyncIterator[Verdict]:
-    """Yield a verdict for each recorded prompt, oldest first, in bounded memory."""
-    replay, batch = Replay.new(), list[PromptComposed]()
+async def verify(ledger: Ledger, since: datetime | None = None) -> AsyncGenerator[Verdict, None]:
+    """Yield a verdict for each recorded prompt, oldest first, in bounded memory.
+
+    Raises SnapshotUnavailable when the ledger does not answer, which says nothing about what it holds, and LedgerError for
+    a record that cannot be read at all.
+    """
+    replay, batch, size = Replay(), list[PromptComposed](), 0
     async for record in ledger.read(since=since):
-        if isinstance(record, PromptComposed):
-            batch.append(record)
-        if len(batch) == BATCH:
+        if not isinstance(record, PromptComposed):
+            continue
+        batch.append(record)
+        size += record.prompt_bytes
+        if len(batch) == BATCH or size > BATCH_BYTES:
             for verdict in await _checked(ledger, replay, batch):
                 yield verdict
-            batch = []
+            batch, size = [], 0
     for verdict in await _checked(ledger, replay, batch):
         yield verdict
 
 
-async def _checked(ledger: Ledger, replay: Replay, batch: list[PromptComposed]) -> list[Verdict]:
+async def _checked(ledger: Ledger, replay: Replay, batch: Sequence[PromptComposed]) -> Iterable[Verdict]:
     try:
         bodies = await bodies_of(ledger, batch)
-    except LedgerError:  # one of them lacks a body: find out which
+    except SnapshotUnavailable:
+        raise
+    except LedgerError as error:
         if len(batch) == 1:
-            return [Verdict(snapshot_id=batch[0].id, problem="a body of it is missing or altered")]
+            return [_wrong(batch[0], f"the prompt cannot be rebuilt: {error.message}")]
         return [verdict for record in batch for verdict in await _checked(ledger, replay, [record])]
     return [replay.check(record, bodies) for record in batch]
