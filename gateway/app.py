@@ -30,14 +30,14 @@ from gateway.context.digest import digest
 from gateway.context.policy import Policy, Window
 from gateway.dashboard import views
 from gateway.dialects import chat
-from gateway.errors import ConfigurationError, GatewayError
+from gateway.errors import ConfigurationError, GatewayError, RequestError
 from gateway.ledger.base import Ledger
 from gateway.ledger.memory import MemoryLedger
 from gateway.ledger.records import ConfigChanged, Entry
 from gateway.ledger.redis import RedisLedger
 from gateway.ledger.sqlite import SQLiteLedger
 from gateway.pipeline import Aim, Gateway
-from gateway.providers import catalog, simulated
+from gateway.providers import catalog, simulated, tokenizers
 from gateway.providers.base import Endpoint, Upstream
 from gateway.providers.openai import OpenAIUpstream
 from gateway.providers.tokenizers import Counter
@@ -76,6 +76,8 @@ def policy_of(route: routing.Route, target: routing.Target, provider: Provider, 
     source = "yaml" if target.window_tokens else "litellm" if tokens else "unknown"
     window = Window(tokens=tokens, output_limit=target.output_limit_tokens or (row.output_limit if row else None), source=source)
     ceiling = route.budget.input_tokens
+    if source == "litellm" and row is not None and row.input_limit is not None:  # what the prompt alone may have
+        ceiling = row.input_limit if ceiling is None else min(ceiling, row.input_limit)
     if tokens is None and ceiling is None:
         ceiling = UNKNOWN_WINDOW_CEILING_TOKENS
         LOG.warning("the window of %s is not known: %d tokens are taken; set window_tokens on the target", target.name, ceiling)
@@ -126,6 +128,7 @@ def aims_of(settings: Settings, upstreams: Mapping[str, Upstream]) -> dict[tuple
     aims = {}
     for key, (route, target) in targets.items():
         row = rows.get((target.provider, target.model))
+        tokenizers.check(target.tokenizer or catalog.tokenizer(target.model))
         policy = policy_of(route, target, settings.providers[target.provider], row)
         body = policy.to_json()
         prices = target.prices or (row.prices if row else None)
@@ -164,6 +167,9 @@ class App:
             await self.chat(scope, receive, send)
             return
         if scope["type"] == "http":
+            if any(name == b"upgrade" and value.lower() == b"websocket" for name, value in scope["headers"]):
+                await errors.response(UpgradeRefused("WebSocket upgrades are not in this version"))(scope, receive, send)
+                return
             scope = dict(scope, path=canonical(scope["path"]))
         await self.rest(scope, receive, send)
 
@@ -267,6 +273,13 @@ class App:
         for upstream in self.upstreams.values():
             await upstream.close()
         await self.ledger.close()
+
+
+class UpgradeRefused(RequestError):
+    """426 `upgrade_refused`: the client asked for another protocol on this connection."""
+
+    status = 426
+    code = "upgrade_refused"
 
 
 async def missing(request: Request, error: Exception) -> Response:
