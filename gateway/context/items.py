@@ -124,7 +124,7 @@ class Request:
             replace(each, name=new, lead=(b"{" if n == 0 else b",") + _key(new)) if each.name == old else each
             for n, each in enumerate(made.fields)
         )
-        return replace(made, fields=tuple(fields))
+        return replace(made, fields=tuple(fields), items_field=new if old == made.items_field else made.items_field)
 
     def with_items(self, items: tuple[Item, ...]) -> "Request":
         """Return a request with other items: joined by plain commas, opened and closed as before."""

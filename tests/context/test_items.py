@@ -57,7 +57,7 @@ def test_fields_go_in_any_order_and_number(made: tuple[Request, dict[str, Any]],
 @settings(max_examples=80, deadline=None)
 def test_a_renamed_field_keeps_its_place_and_value(made: tuple[Request, dict[str, Any]], old: str, new: str) -> None:
     request, said = made
-    if "messages" in (old, new):
+    if new == "messages":
         return
     expected = said
     if old in said:
