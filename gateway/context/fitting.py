@@ -86,7 +86,8 @@ def _tokens(size_bytes: int, costs: Costs) -> int:
 def _segments(arranged: Arranged, plan: Plan, costs: Costs) -> Segments:
     """Return the sizes: tools and leading run; what was given before the first question; and all that follows."""
     stable = sum(costs.items[: arranged.head]) + costs.envelope
-    semi = sum(costs.items[at] for at in plan.kept if arranged.head <= at < _first_question(arranged))
+    question = _first_question(arranged)
+    semi = sum(costs.items[at] for at in plan.kept if arranged.head <= at < question)
     return Segments(stable=stable, semi=semi, dynamic=max(0, plan.after - stable - semi), moved=costs.notes)
 
 
