@@ -119,11 +119,11 @@ class Gateway:
         Raises GatewayError: nothing was sent, or every attempt failed. SnapshotUnavailable: the record could not be made,
         so the prompt was not sent. Cancelling it (the client left) cuts the provider's call and still records its end.
         """
-        request = await self._parse(call)
+        request, session = await self._parse(call)
         route = self._route(call, request)
         facts["x-gateway-route"] = route.name
         arranged = layout.arrange(request, route.layout, chat.CHAT, observe=call.observe, memo=self.scans)
-        lineage = self._lineage(call, request)
+        lineage = self._lineage(call, request, call.session or session)
         attempts = Attempts(route.retry)
         for target in routing.order(route.targets, self.cooldowns.cooling(time.monotonic())):
             aim = self.aims[route.name, target.name]
@@ -144,18 +144,22 @@ class Gateway:
                 break
         raise self._failed(call, route, lineage, attempts)
 
-    async def _parse(self, call: Call) -> Request:
+    async def _parse(self, call: Call) -> tuple[Request, str | None]:
+        """Return the request as targets may see it, and the session that its `gateway` object names."""
         if len(call.body) > OFF_LOOP_BYTES and not self.memo.knows(call.body):
             request = await asyncio.to_thread(chat.parse, call.body, self.memo)
         else:
             request = chat.parse(call.body, self.memo)
         if request.value("gateway") is None:
-            return request
+            return request, None
         request, extras = chat.without_gateway(request)
         if unknown := sorted(set(extras or {}) - {"session"}):
             named = ", ".join(unknown)
             raise InvalidRequest(f"the body's gateway object holds {named}: not in this version; leave it out", param="gateway")
-        return request
+        session = (extras or {}).get("session")
+        if session is not None and not isinstance(session, str):
+            raise InvalidRequest("gateway.session must be a string", param="gateway.session")
+        return request, session
 
     def _route(self, call: Call, request: Request) -> Route:
         route = routing.resolve(self.routes, request.model, named=call.route)
@@ -165,9 +169,9 @@ class Gateway:
             )
         return route
 
-    def _lineage(self, call: Call, request: Request) -> "Thread":
+    def _lineage(self, call: Call, request: Request, named: str | None) -> "Thread":
         links = lineage.links(lineage.seed(call.tenant), request.items)
-        session = call.session or chat.hint(request) or ""
+        session = named or chat.hint(request) or ""
         return Thread(request=request, links=links, session=session, lineage=self.lineages.find(links, self.new_id()))
 
     async def _record(
@@ -242,14 +246,15 @@ class Gateway:
             attempts.waited += time.perf_counter() - began
 
     async def _open(self, attempt: Attempt, reply: Reply) -> Delivered:
-        """Read a stream up to its first whole event: an error that comes first is no answer yet."""
+        """Read a stream up to its first whole event: an error that comes first is no answer yet, nor is a stream of nothing."""
         chunks, splitter, block = reply.chunks(), Splitter(), b""
         async for chunk in chunks:
             attempt.keep(chunk)
             block = splitter.feed(chunk)
             if block:
                 break
-        failure = classify_event(block) if b"error" in block else None
+        first = block or splitter.rest
+        failure = classify_event(first) if b"error" in first else None if first.strip() else Failure.TRUNCATED
         return Delivered(failure, reply, block, chunks=chunks, splitter=splitter)
 
     async def _answer(
@@ -303,7 +308,11 @@ class Gateway:
         look complete. After an error event of the provider's own nothing is added. Source: reference, openai-wire, section 5.
         """
         answer = await self._read(attempt)
-        if answer.error is not None:
+        failed = answer.error is not None
+        if failed and rest and classify_event(rest) is None:  # half an event is no error of the provider's, and not for the client
+            failed = answer_of(b"".join(attempt.kept).removesuffix(rest), attempt.prompt.request.stream).error is not None
+            rest = b""
+        if failed:
             attempt.reason = "the provider sent an error in its stream"
             return Outcome.UPSTREAM_ERROR, rest and rest + b"\n\n"
         if broken is None and (answer.finished or answer.done):
@@ -407,9 +416,12 @@ class Gateway:
         task.add_done_callback(self.tasks.discard)
 
     async def drain(self, timeout_s: float) -> None:
-        """Wait for every record that is still being written, at most so long."""
-        if self.tasks:
-            await asyncio.wait(set(self.tasks), timeout=timeout_s)
+        """Wait for every record that is still being written, at most so long, and for those that follow from them."""
+        end = time.monotonic() + timeout_s
+        while self.tasks and (left_s := end - time.monotonic()) > 0:
+            await asyncio.wait(set(self.tasks), timeout=left_s)
+        if self.late:
+            LOG.error("%d ends of calls could not be recorded in %s s", len(self.late), timeout_s)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
