@@ -1,4 +1,4 @@
-"""The ledger in memory: the double that the tests of everything else run on, and `ledger.url: memory:` for a try."""
+"""The ledger in memory: the double that the tests of everything else, and `gateway explain`, run on."""
 
 from collections.abc import AsyncIterator, Iterable, Mapping
 from datetime import datetime
