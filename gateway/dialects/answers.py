@@ -6,7 +6,9 @@ Never raises: the client gets the bytes whatever they are.
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
+import msgspec
 import orjson
 
 from gateway.cache.usage import Usage, latest, openai_usage
@@ -51,12 +53,51 @@ def read_stream(data: bytes) -> Answer:
         if payload.startswith(b"[DONE]"):
             done = True
             break  # SDKs stop reading here too
+        if (words := _words(payload)) is not None:
+            reading.say(words)
+            continue
         chunk = _object_of(payload)
         if chunk is None:
             reading.error = reading.error or "an event is not a JSON object"
         else:
             reading.take(chunk, "delta")
     return reading.answer(done=done)
+
+
+class _Delta(msgspec.Struct, forbid_unknown_fields=True):
+    content: str
+
+
+class _Choice(msgspec.Struct, forbid_unknown_fields=True):
+    delta: _Delta
+    index: Literal[0]
+    finish_reason: None = None
+    logprobs: None = None
+
+
+class _Chunk(msgspec.Struct, forbid_unknown_fields=True):
+    """A chunk that holds a piece of text and nothing else worth reading: most of a stream, read five times as fast."""
+
+    choices: tuple[_Choice]
+    id: msgspec.Raw = msgspec.Raw()
+    object: Literal["chat.completion.chunk"] = "chat.completion.chunk"
+    created: msgspec.Raw = msgspec.Raw()
+    model: msgspec.Raw = msgspec.Raw()
+    usage: None = None
+    service_tier: msgspec.Raw = msgspec.Raw()
+    system_fingerprint: msgspec.Raw = msgspec.Raw()
+    obfuscation: msgspec.Raw = msgspec.Raw()
+
+
+_CHUNK = msgspec.json.Decoder(_Chunk)
+
+
+def _words(payload: bytes) -> str | None:
+    """Return the text of a plain chunk, None for any other."""
+    try:
+        return _CHUNK.decode(payload).choices[0].delta.content
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
 
 
 @dataclass(slots=True)
@@ -83,6 +124,11 @@ class _Reading:
         self._reasons: dict[object, str | None] = {}
         self._usage: Usage | None = None
         self.error: str | None = None
+
+    def say(self, words: str) -> None:
+        """Read a chunk of the first choice that holds text and nothing else."""
+        self._texts.append(words)
+        self._reasons.setdefault(0, None)
 
     def take(self, value: Mapping[str, object], part: str) -> None:
         """Read one reply (`part` is `message`) or chunk (`delta`)."""

@@ -140,3 +140,19 @@ def test_the_last_usage_wins() -> None:
     )
 
     assert Usage(input_tokens=5, output_tokens=4) == read_stream(data).usage
+
+
+def test_a_plain_chunk_is_read_like_any_other() -> None:
+    """The quick way for chunks of text and the way for all others give one answer, whatever stands between them."""
+    pieces = ["a", "\u00e9\u2028", "", "z"]
+    plain: list[dict[str, object]] = [
+        {"id": "1", "object": "chat.completion.chunk", "choices": [{"index": 0, "delta": {"content": p}}]} for p in pieces
+    ]
+    odd: list[dict[str, object]] = [dict(each, unknown=1) for each in plain]
+
+    def read(chunks: list[dict[str, object]]) -> Answer:
+        return read_stream(b"".join(b"data: " + json.dumps(each).encode() + b"\n\n" for each in chunks))
+
+    assert read(plain) == read(odd) == read([plain[0], odd[1], plain[2], odd[3]])
+    assert read(plain).text == "".join(pieces)
+    assert not read(plain).finished
