@@ -32,21 +32,17 @@ async def read_body(scope: "Scope", receive: "Receive", limit_bytes: int) -> byt
         if name == b"content-encoding" and value.lower() not in (b"", b"identity"):
             raise InvalidRequest("the body is compressed; send it without content-encoding")
     message = await receive()
-    body: bytes = message.get("body", b"")
-    if message["type"] == "http.disconnect":
-        raise ClientLeft
-    if not message.get("more_body"):
-        return body
-    parts, size = [body], len(body)
-    while message.get("more_body"):
-        message = await receive()
+    parts, size = [], 0
+    while True:
         if message["type"] == "http.disconnect":
             raise ClientLeft
         parts.append(message.get("body", b""))
         size += len(parts[-1])
         if size > limit_bytes:
             raise RequestTooLarge(f"the body has more than {limit_bytes} bytes (server.max_body_bytes)")
-    return b"".join(parts)
+        if not message.get("more_body"):
+            return parts[0] if len(parts) == 1 else b"".join(parts)
+        message = await receive()
 
 
 async def until_left(receive: "Receive") -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import re
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from datetime import UTC, datetime
@@ -11,7 +12,7 @@ from starlette.responses import Response, StreamingResponse
 
 from gateway.api import errors
 from gateway.api.access import Caller, Key, authorise
-from gateway.api.chat import read_body
+from gateway.api.chat import ClientLeft, Watch, read_body
 from gateway.errors import GatewayError, InvalidRequest, ModelNotFound, UpstreamError, UpstreamTimeout
 from gateway.ledger.records import CallFinished, Entry, Outcome
 from gateway.pipeline import Gateway
@@ -43,6 +44,8 @@ class PassThrough:
             return await self._forward(request, caller, request_id)
         except GatewayError as error:
             return errors.response(error, headers=[(b"x-request-id", request_id.encode())])
+        except ClientLeft:
+            return Response(status_code=499)  # nobody reads it
 
     async def _forward(self, request: Request, caller: Caller, request_id: str) -> Response:
         path = tail(request.scope["raw_path"].decode("latin-1"))
@@ -52,13 +55,25 @@ class PassThrough:
         body = await read_body(request.scope, request.receive, self._limit)
         headers = tuple((name.decode("latin-1"), value.decode("latin-1")) for name, value in request.scope["headers"])
         query = request.scope["query_string"].decode("latin-1")
+        outgoing = Outgoing(path=path, body=body, method=request.method, query=query, headers=headers)
+        watch = Watch(request.receive)
         try:
-            reply = await self._upstream.send(Outgoing(path=path, body=body, method=request.method, query=query, headers=headers))
+            reply = await self._upstream.send(outgoing)
+        except asyncio.CancelledError:
+            self._record(caller, request_id, path, None, began, Outcome.CLIENT_CLOSED)
+            if not watch.left:
+                raise
+            watch.forgive()
+            raise ClientLeft from None
         except AttemptFailed as error:
             timed_out = error.failure is Failure.TIMEOUT
             self._record(caller, request_id, path, None, began, Outcome.UPSTREAM_TIMEOUT if timed_out else Outcome.UPSTREAM_ERROR)
             raise (UpstreamTimeout if timed_out else UpstreamError)(error.message, target=self._name) from error
-        answer = StreamingResponse(self._chunks(reply, caller, request_id, path, began), status_code=reply.status)
+        finally:
+            watch.stop()
+        chunks = self._chunks(reply, caller, request_id, path, began)
+        await anext(chunks)  # begun, so that its end is recorded even when nobody reads it
+        answer = StreamingResponse(chunks, status_code=reply.status)
         answer.raw_headers = [(name.encode(), value.encode("latin-1", "replace")) for name, value in reply.headers]
         if "x-request-id" not in dict(reply.headers):
             answer.raw_headers.append((b"x-request-id", request_id.encode()))
@@ -68,6 +83,7 @@ class PassThrough:
     async def _chunks(self, reply: Reply, caller: Caller, request_id: str, path: str, began: float) -> AsyncIterator[bytes]:
         outcome = Outcome.CLIENT_CLOSED
         try:
+            yield b""
             async for chunk in reply.chunks():
                 yield chunk
             outcome = Outcome.COMPLETED if reply.status < 400 else Outcome.UPSTREAM_ERROR
@@ -76,7 +92,7 @@ class PassThrough:
             LOG.warning("a passed-through answer broke off: %s", error.message)
             raise
         finally:
-            await asyncio.shield(reply.close())
+            self._gateway.spawn(reply.close())  # a task of its own: this one may be cancelled again and again
             self._record(caller, request_id, path, reply.status, began, outcome)
 
     def _record(self, caller: Caller, request_id: str, path: str, status: int | None, began: float, outcome: Outcome) -> None:
@@ -97,7 +113,10 @@ class PassThrough:
 
 def tail(raw_path: str) -> str:
     """Return the path below `/v1/`, still percent-encoded. InvalidRequest for one that climbs out of it."""
-    path = raw_path.split("?", 1)[0].lstrip("/").removeprefix("v1/").strip("/")
-    if any(part.replace("%2e", ".").replace("%2E", ".") in (".", "..") for part in path.split("/")):
-        raise InvalidRequest("the path holds a dot segment; give it in its plain form")
-    return path
+    path = raw_path.split("?", 1)[0].lstrip("/")
+    while path.startswith("v1/"):  # as `canonical` serves it
+        path = path.removeprefix("v1/").lstrip("/")
+    for part in re.split(r"/|\\|%2f|%5c", path, flags=re.IGNORECASE):
+        if re.sub("%2e", ".", part, flags=re.IGNORECASE) in (".", ".."):
+            raise InvalidRequest("the path holds a dot segment; give it in its plain form")
+    return path.rstrip("/")
