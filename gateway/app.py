@@ -23,7 +23,7 @@ from gateway import logs, planning, routing
 from gateway import settings as configuration
 from gateway.api import admin, cors, errors, health, models
 from gateway.api.access import AdminOnly, authorise
-from gateway.api.chat import ChatCompletions, read_body
+from gateway.api.chat import ChatCompletions, ClientLeft, read_body
 from gateway.api.passthrough import PassThrough
 from gateway.context import layout
 from gateway.context.digest import digest
@@ -221,6 +221,8 @@ class App:
                 found = await explain_with(self.gateway, body, request.query_params.get("route"))
             except GatewayError as error:
                 return errors.response(error)
+            except ClientLeft:
+                return Response(status_code=499)  # nobody reads it
             return JSONResponse(found)
 
         return [

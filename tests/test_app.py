@@ -1,0 +1,240 @@
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+
+from gateway.app import App, build, canonical, explain, new_id, open_ledger, policy_of, simulated_settings
+from gateway.errors import ConfigurationError
+from gateway.ledger.memory import MemoryLedger
+from gateway.ledger.records import CallFinished, ConfigChanged
+from gateway.ledger.redis import RedisLedger
+from gateway.ledger.sqlite import SQLiteLedger
+from gateway.providers.catalog import Row
+from gateway.settings import Settings, load, with_server
+from tests.api.test_chat import Client
+
+pytestmark = pytest.mark.anyio
+
+# Port 9 of this machine is closed: every call of a provider fails at once.
+TEXT = """
+providers: {up: {base_url: 'http://127.0.0.1:9/v1', api_key: none}}
+routes:
+  - name: small
+    models: [s]
+    retry: {attempts: 1}
+    targets:
+      - {provider: up, model: tiny, window_tokens: 60, tokenizer: bytes}
+      - {provider: up, model: big, window_tokens: 100000, tokenizer: bytes}
+  - name: rest
+    models: ['*']
+    retry: {attempts: 1}
+    targets: [{provider: up, model: big, window_tokens: 100000, tokenizer: bytes}]
+"""
+MORE = """
+passthrough: {provider: up}
+server: {max_body_bytes: 5000, cors_origins: ['https://page.example']}
+auth: {admin_key: boss}
+"""
+
+
+def settings(more: str = "") -> Settings:
+    return load(TEXT + more, source="test", env={})
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@asynccontextmanager
+async def client(app: App) -> AsyncIterator[httpx.AsyncClient]:
+    await app.started()
+    try:
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://127.0.0.1") as made:
+            yield made
+    finally:
+        await app.stop()
+
+
+def body(text: str = "hi", model: str = "s") -> bytes:
+    return json.dumps({"model": model, "messages": [{"role": "user", "content": text}]}).encode()
+
+
+@pytest.mark.parametrize(
+    ("path", "served"),
+    [
+        ("/v1/chat/completions", "/v1/chat/completions"),
+        ("/v1/v1/chat/completions", "/v1/chat/completions"),
+        ("//v1//chat///completions/", "/v1/chat/completions"),
+        ("/chat/completions", "/v1/chat/completions"),
+        ("/models", "/v1/models"),
+        ("/embeddings/", "/v1/embeddings"),
+        ("/v1/models/a/b", "/v1/models/a/b"),
+        ("/dashboard", "/dashboard"),
+        ("/", "/"),
+        ("//", "/"),
+    ],
+)
+def test_a_path_is_served_as_it_was_meant(path: str, served: str) -> None:
+    assert canonical(path) == served
+
+
+async def test_ids_are_distinct_and_sort_by_time() -> None:
+    made = [new_id() for _ in range(1_000)]
+
+    assert {len(each) for each in made} == {32}
+    assert len(set(made)) == 1_000
+    assert [each[:12] for each in made] == sorted(each[:12] for each in made)
+
+
+async def test_each_planned_path_reaches_the_pipeline() -> None:
+    ledger = MemoryLedger()
+    async with client(App(settings(), ledger)) as http:
+        for path in ("/v1/chat/completions", "/v1/v1/chat/completions", "/chat/completions/"):
+            answer = await http.post(path, content=body())
+            assert (answer.status_code, answer.json()["error"]["code"]) == (502, "upstream_error")
+            assert answer.headers["x-gateway-route"] == "small"
+            assert answer.headers["x-gateway-target"] == "up/big"
+            assert answer.headers["x-gateway-runway"].startswith("estimate=")
+
+    assert [each.target for each in ledger.records if isinstance(each, CallFinished)] == ["up/tiny", "up/big"] * 3
+    assert sum(isinstance(each, ConfigChanged) for each in ledger.records) == 1
+
+
+async def test_without_a_ledger_calls_are_refused_and_it_still_lives() -> None:
+    ledger = MemoryLedger(unavailable="away")
+    app = App(settings("server: {shutdown_grace_s: 0.1}"), ledger)
+    async with client(app) as http:
+        answer = await http.post("/v1/chat/completions", content=body())
+        assert (answer.status_code, answer.json()["error"]["code"]) == (503, "snapshot_unavailable")
+        assert (await http.get("/health/live")).status_code == 200
+        assert (await http.get("/health/ready")).status_code == 503
+        ledger.unavailable = None
+
+
+async def test_explain_says_what_each_target_would_get_and_sends_nothing() -> None:
+    ledger = MemoryLedger()
+    async with client(App(settings(), ledger)) as http:
+        found = (await http.post("/gateway/explain", content=body("word " * 100))).json()
+        other = (await http.post("/gateway/explain?route=rest", content=body())).json()
+        wrong = await http.post("/gateway/explain", content=b"{")
+
+    assert (found["route"], [each["target"] for each in found["targets"]]) == ("small", ["up/tiny", "up/big"])
+    assert [each["verdict"] for each in found["targets"]] == ["refused", "fits"]
+    assert other["route"] == "rest"
+    assert (wrong.status_code, wrong.json()["error"]["code"]) == (400, "invalid_json")
+    assert [type(each) for each in ledger.records] == [ConfigChanged]
+    assert await explain(settings(), body("word " * 100), None) == found
+
+
+async def test_a_client_that_leaves_while_it_asks_for_an_explanation_is_no_fault(caplog: pytest.LogCaptureFixture) -> None:
+    app, left = App(settings(), MemoryLedger()), Client([])
+    left.gone.set()
+    scope = {
+        "type": "http",
+        "method": "POST",
+        "path": "/gateway/explain",
+        "headers": [],
+        "query_string": b"",
+        "client": ("127.0.0.1", 1),
+    }
+
+    await app(scope, left.receive, left.send)
+
+    assert not caplog.records
+
+
+async def test_what_is_not_served_is_an_error_that_sdks_read() -> None:
+    async with client(App(settings(), MemoryLedger())) as http:
+        for method, path, status, code in (
+            ("GET", "/nothing", 404, "not_found"),
+            ("POST", "/health/live", 405, "not_found"),
+            ("POST", "/v1/embeddings", 404, "model_not_found"),
+            ("GET", "/v1/chat/completions", 404, "model_not_found"),
+        ):
+            answer = await http.request(method, path)
+            assert (answer.status_code, answer.json()["error"]["code"]) == (status, code), path
+
+
+async def test_other_paths_go_through_where_a_provider_is_named() -> None:
+    ledger = MemoryLedger()
+    async with client(App(settings(MORE), ledger)) as http:
+        assert (await http.post("/embeddings", content=b"{}")).status_code == 502
+        assert (await http.post("/v1/embeddings", content=b"x" * 5_001)).status_code == 413
+        assert (await http.post("/v1/%2e%2e/secret", content=b"")).status_code == 400
+
+    assert [each.target for each in ledger.records if isinstance(each, CallFinished)] == ["up/embeddings"]
+
+
+async def test_what_the_admin_sees_needs_the_admin_key() -> None:
+    async with client(App(settings(MORE), MemoryLedger())) as http:
+        for path in ("/gateway/config", "/gateway/routes", "/gateway/snapshots", "/gateway/budgets", "/metrics", "/dashboard"):
+            assert (await http.get(path)).status_code == 401, path
+            answer = await http.get(path, headers={"authorization": "Bearer boss"})
+            assert answer.status_code == 200, path
+            assert "boss" not in answer.text
+        assert (await http.get("/health/live")).status_code == 200
+
+
+async def test_origins_that_are_named_are_let_in() -> None:
+    async with client(App(settings(MORE), MemoryLedger())) as http:
+        for origin, told in (("https://page.example", "https://page.example"), ("https://evil.example", None)):
+            answer = await http.post("/v1/chat/completions", content=body(), headers={"origin": origin})
+            assert answer.headers.get("access-control-allow-origin") == told
+
+
+async def test_models_are_the_routes_with_their_smallest_window() -> None:
+    async with client(App(settings(), MemoryLedger())) as http:
+        listed = (await http.get("/v1/models")).json()
+        assert "s" in [each["id"] for each in listed["data"]]
+        assert (await http.get("/v1/models/s")).json()["id"] == "s"
+
+
+async def test_the_built_in_provider_answers_through_the_whole_path(tmp_path: Path) -> None:
+    made = simulated_settings()
+    app = App(made, open_ledger(f"sqlite:{tmp_path / 'l.db'}", 2))
+    async with client(app) as http:
+        answer = await http.post("/v1/chat/completions", content=body(model="simulated"))
+        assert answer.status_code == 200
+        assert answer.json()["choices"][0]["message"]["content"]
+        await app.gateway.drain(5)
+        records = await app.ledger.find(answer.headers["x-gateway-snapshot-id"])
+    assert [type(each).__name__ for each in records] == ["PromptComposed", "CallFinished"]
+
+
+async def test_a_ledger_is_what_its_address_says(tmp_path: Path) -> None:
+    for url, kind in ((f"sqlite:{tmp_path / 'a.db'}", SQLiteLedger), ("redis://127.0.0.1:9/0", RedisLedger)):
+        ledger = open_ledger(url, 0.2)
+        assert type(ledger) is kind
+        await ledger.close()
+    with pytest.raises(ConfigurationError, match=r"mongodb:"):
+        open_ledger("mongodb://user:word@127.0.0.1/", 1)
+
+
+async def test_an_app_is_built_from_its_settings(tmp_path: Path) -> None:
+    app = build(with_server(settings(f"ledger: {{url: 'sqlite:{tmp_path / 'b.db'}'}}"), port=1))
+
+    await app.stop()
+
+    assert app.settings.server.port == 1
+
+
+def test_a_policy_takes_the_settings_first_then_the_catalog_then_careful_figures(caplog: pytest.LogCaptureFixture) -> None:
+    made = settings()
+    route, provider = made.routes[0], made.providers["up"]
+    row = Row(window=8_000, output_limit=500, prices=None)
+    unsized = load(TEXT.replace("window_tokens: 60, ", ""), source="test", env={}).routes[0].targets[0]
+
+    named = policy_of(route, route.targets[0], provider, row)
+    listed = policy_of(route, unsized, provider, row)
+    split = policy_of(route, unsized, provider, Row(window=8_000, input_limit=6_000, output_limit=2_000, prices=None))
+    unknown = policy_of(route, unsized, provider, None)
+
+    assert (named.window.tokens, named.window.source, named.reserve_tokens, named.window.output_limit) == (60, "yaml", 15, 500)
+    assert (listed.window.tokens, listed.window.source, listed.reserve_tokens) == (8_000, "litellm", 2_000)
+    assert (split.window.tokens, split.ceiling_tokens) == (8_000, 6_000)
+    assert (unknown.window.tokens, unknown.ceiling_tokens, unknown.reserve_tokens) == (None, 131_072, 8_192)
+    assert [each.levelname for each in caplog.records] == ["WARNING"]
