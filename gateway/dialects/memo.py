@@ -38,6 +38,11 @@ class Seen:
         start = max(len(self.prefix) - PROBE_BYTES, 0)
         return body.startswith(self.prefix[start:], start) and body.startswith(self.prefix)
 
+    def same(self, other: "Seen") -> bool:
+        """Whether both have the same bytes. Their ends are looked at first: histories that share a head differ there."""
+        mine, its = self.prefix, other.prefix
+        return len(mine) == len(its) and mine[-PROBE_BYTES:] == its[-PROBE_BYTES:] and mine == its
+
     def shared(self, body: bytes) -> int:
         """Return how many of the first items the body shares, with every byte up to their end."""
         low, high, reached = 0, len(self.ends), 0
@@ -101,7 +106,7 @@ class Memo:
         if not HEAD_BYTES < size <= self._largest or not seen.items:
             return
         head = seen.prefix[:HEAD_BYTES]
-        others = [each for each in self._heads.get(head) or () if each is not instead_of and each.prefix != seen.prefix]
+        others = [each for each in self._heads.get(head) or () if each is not instead_of and not each.same(seen)]
         kept = (seen, *others[: CANDIDATES - 1])
         self._heads.put(head, kept, sum(len(each.prefix) for each in kept))
 
