@@ -401,11 +401,14 @@ class Gateway:
                 batch = self.late[:LATE_ENTRIES]
                 try:
                     await self._append(joined(batch))
-                    del self.late[: len(batch)]
                 except SnapshotUnavailable as error:
                     LOG.warning("%d ends of calls wait for the ledger: %s", len(self.late), error.message)
                     del self.late[: max(0, len(self.late) - LATE_KEPT)]
                     await asyncio.sleep(LATE_AGAIN_S)
+                    continue
+                except Exception:  # a fault of ours: these would fail each time, and must not hold up those behind them
+                    LOG.exception("%d ends of calls cannot be recorded", len(batch))
+                del self.late[: len(batch)]
         finally:
             self.writing = False
 
