@@ -157,7 +157,9 @@ class App:
         self.chat: ASGIApp = ChatCompletions(self.gateway, settings.auth.keys, limit, new_id)
         provider = settings.passthrough or ""
         self.passthrough = PassThrough(self.gateway, provider, self.upstreams.get(provider), settings.auth.keys, limit, new_id)
-        self.rest: ASGIApp = Starlette(routes=self._routes(), lifespan=self._lifespan, exception_handlers=HANDLERS)
+        rest = Starlette(routes=self._routes(), lifespan=self._lifespan, exception_handlers=HANDLERS)
+        rest.router.redirect_slashes = False  # a redirect would lose a POST's body with many clients
+        self.rest: ASGIApp = rest
         if settings.server.cors_origins:
             self.chat = cors.Cors(self.chat, self._origins)
         self.rest = cors.Cors(self.rest, self._origins)

@@ -130,6 +130,7 @@ class Gateway:
             planned = await planning.plan(arranged, aim.policy, self.counter)
             if isinstance(planned, Refused):
                 attempts.refused(target.name, planned)
+                facts["x-gateway-runway"] = planning.runway_header(planning.refused_sums(planned))
                 self.meter.refused(route.name, target.name)
                 continue
             while attempts.left(target.name):
@@ -202,7 +203,6 @@ class Gateway:
             observe=call.observe,
             expected=self.expectations.expected(target, head, links, planned.sizes, planned.costs.envelope, now),
         )
-        facts.update(planning.facts(snapshot, planned))
         self.meter.planned(route.name, target, planned.estimate, planned.runway.limit_tokens, planned.plan.cut)
         attempt = Attempt(
             snapshot=snapshot,
@@ -217,6 +217,7 @@ class Gateway:
         except asyncio.CancelledError:  # the client left while the record was being made: it may stand, so it gets its end
             self.spawn(self._close(attempt, None, Outcome.CLIENT_CLOSED))
             raise
+        facts.update(planning.facts(snapshot, planned))
         return attempt
 
     async def _send(self, call: Call, attempt: Attempt, aim: Aim, attempts: Attempts) -> Delivered:

@@ -135,6 +135,22 @@ def sums(planned: Planned) -> dict[str, int | None]:
     }
 
 
+def refused_sums(refused: Refused) -> dict[str, int | None]:
+    """Return the same figures for a prompt that does not fit: its estimate is what would be required."""
+    runway = refused.runway
+    return {
+        "estimate": refused.required_tokens,
+        "limit": runway.limit_tokens,
+        "window": runway.window_tokens,
+        "reserve": runway.reserve_tokens,
+    }
+
+
+def runway_header(figures: Mapping[str, int | None]) -> str:
+    """Return the figures as the response header spells them."""
+    return ";".join(f"{name}={'unknown' if value is None else value}" for name, value in figures.items())
+
+
 def compaction(plan: Plan) -> str:
     """Return the word for the header and the record: `none`, or the strategy with its counts of items."""
     if not plan.cut:
@@ -154,7 +170,7 @@ def facts(snapshot: Snapshot, planned: Planned) -> dict[str, str]:
         "x-gateway-snapshot-id": snapshot.id,
         "x-gateway-target": snapshot.target,
         "x-gateway-attempts": str(snapshot.attempt),
-        "x-gateway-runway": ";".join(f"{name}={'unknown' if value is None else value}" for name, value in sums(planned).items()),
+        "x-gateway-runway": runway_header(sums(planned)),
         "x-gateway-compaction": compaction(planned.plan),
         "x-gateway-layout": ";".join(f"{name}={value}" for name, value in segments(planned.prompt).items()),
         "x-gateway-cache-expected": str(snapshot.expected),
@@ -220,14 +236,7 @@ def _cut(snapshot: Snapshot, made: Plan, common: Mapping[str, Any]) -> Compactio
 def explanation(planned: Planned | Refused) -> dict[str, object]:
     """Return what `explain` says of one target: the sums, the verdict, the segments, and what would be cut."""
     if isinstance(planned, Refused):
-        runway = planned.runway
-        figures: dict[str, int | None] = {
-            "estimate": planned.required_tokens,
-            "limit": runway.limit_tokens,
-            "window": runway.window_tokens,
-            "reserve": runway.reserve_tokens,
-        }
-        return {"verdict": "refused", "runway": figures, "reason": planned.sums()}
+        return {"verdict": "refused", "runway": refused_sums(planned), "reason": planned.sums()}
     cut = planned.plan
     return {
         "verdict": "fits",

@@ -153,7 +153,8 @@ async def test_what_is_not_served_is_an_error_that_sdks_read() -> None:
             ("GET", "/nothing", 404, "not_found"),
             ("POST", "/health/live", 405, "not_found"),
             ("POST", "/v1/embeddings", 404, "model_not_found"),
-            ("GET", "/v1/chat/completions", 404, "model_not_found"),
+            ("GET", "/v1/chat/completions", 404, "not_found"),
+            ("POST", "/v1/responses", 404, "not_found"),
         ):
             answer = await http.request(method, path)
             assert (answer.status_code, answer.json()["error"]["code"]) == (status, code), path

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from gateway.api.access import Caller, Key, allows, authorise
 from gateway.api.errors import envelope
 from gateway.dialects import chat
-from gateway.errors import GatewayError, InvalidRequest, RequestTooLarge
+from gateway.errors import GatewayError, InvalidRequest, Overloaded, RequestTooLarge
 from gateway.pipeline import Answer, Call, Gateway
 
 if TYPE_CHECKING:
@@ -57,6 +57,7 @@ class Watch:
     def __init__(self, receive: "Receive") -> None:
         self._task = asyncio.current_task()
         self.left = False
+        self.answering = False  # whether the answer's head is out: from then on nothing can be refused
         self._watcher = asyncio.get_running_loop().create_task(until_left(receive))
         self._watcher.add_done_callback(self._done)
 
@@ -90,15 +91,17 @@ class ChatCompletions:
         facts = {"x-request-id": self._new_id()}
         arrived = time.perf_counter()
         self._gateway.meter.request_began()
+        watch: Watch | None = None
         try:
             caller = authorise(scope["headers"], self._keys)
             call = self._call(scope, caller, facts, arrived, await read_body(scope, receive, self._limit))
             watch = Watch(receive)
             try:
                 answer = await self._gateway.complete(call, facts)
-                await self._answer(answer, facts, send)
+                await self._answer(answer, facts, watch, send)
             except asyncio.CancelledError:
                 if not watch.left:
+                    await self._cut(watch, facts, send)
                     raise
                 watch.forgive()
             finally:
@@ -108,6 +111,9 @@ class ChatCompletions:
         except GatewayError as error:
             await self._refuse(error, facts, send)
         except Exception:
+            if watch is not None and watch.answering:
+                LOG.info("request %s: its answer could not be sent whole", facts["x-request-id"], exc_info=True)
+                return
             LOG.exception("request %s failed", facts["x-request-id"])
             await self._refuse(GatewayError("the gateway failed; its log has the cause under this x-request-id"), facts, send)
         finally:
@@ -129,12 +135,13 @@ class ChatCompletions:
             session=named.get("x-session-id"),
         )
 
-    async def _answer(self, answer: Answer, facts: dict[str, str], send: "Send") -> None:
+    async def _answer(self, answer: Answer, facts: dict[str, str], watch: Watch, send: "Send") -> None:
         headers = [(name.encode(), value.encode("latin-1", "replace")) for name, value in answer.headers]
         names = {name for name, _ in headers}
         headers += [pair for pair in facts_of(facts) if pair[0] not in names]
         headers += [(b"content-length", b"%d" % len(answer.body))] if answer.body is not None else STREAM_HEADERS
         start = {"type": "http.response.start", "status": answer.status, "headers": headers}
+        watch.answering = True
         if answer.stream is None:
             await send(start)
             await send({"type": "http.response.body", "body": answer.body})
@@ -146,6 +153,15 @@ class ChatCompletions:
         finally:
             await answer.stream.aclose()
         await send({"type": "http.response.body", "body": b""})
+
+    async def _cut(self, watch: Watch, facts: dict[str, str], send: "Send") -> None:
+        """The server stops and its grace time is over: say so, rather than leave what looks like a whole answer."""
+        stopping = Overloaded("the gateway is stopping; send the request again", retry_after_s=1)
+        if not watch.answering:
+            await self._refuse(stopping, facts, send)
+            return
+        event = chat.error_event(stopping.message, code=stopping.code, type=stopping.type)
+        await send({"type": "http.response.body", "body": event})
 
     async def _refuse(self, error: GatewayError, facts: dict[str, str], send: "Send") -> None:
         status, body, headers = envelope(error, dialect=chat.CHAT.name)

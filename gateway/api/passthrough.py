@@ -6,19 +6,31 @@ import re
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from datetime import UTC, datetime
+from urllib.parse import unquote
 
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from gateway.api import errors
-from gateway.api.access import Caller, Key, authorise
+from gateway.api.access import Caller, Key, allows, authorise
 from gateway.api.chat import ClientLeft, Watch, read_body
-from gateway.errors import GatewayError, InvalidRequest, ModelNotFound, UpstreamError, UpstreamTimeout
+from gateway.errors import (
+    GatewayError,
+    InvalidRequest,
+    ModelNotFound,
+    RequestError,
+    RouteNotAllowed,
+    UpstreamError,
+    UpstreamTimeout,
+)
 from gateway.ledger.records import CallFinished, Entry, Outcome
 from gateway.pipeline import Gateway
 from gateway.providers.base import AttemptFailed, Failure, Outgoing, Reply, Upstream
 
 LOG = logging.getLogger("gateway.api")
+ROUTE = "passthrough"  # the name under which keys are allowed these paths, and records name them
+# Prompts: never forwarded without a plan and a record, in no spelling of their path. Chat completions have their endpoint.
+PLANNED = ("chat/completions", "responses", "messages")
 
 
 class PassThrough:
@@ -49,6 +61,8 @@ class PassThrough:
 
     async def _forward(self, request: Request, caller: Caller, request_id: str) -> Response:
         path = tail(request.scope["raw_path"].decode("latin-1"))
+        if not allows(caller, ROUTE):
+            raise RouteNotAllowed(f"this key may not use pass-through; name {ROUTE!r} in its auth.keys[].routes")
         if self._upstream is None:
             raise ModelNotFound(f"/v1/{path} is not served here; name a provider under `passthrough` to have it forwarded")
         began = time.perf_counter()
@@ -99,7 +113,7 @@ class PassThrough:
         record = CallFinished(
             id=self._new_id(),
             at=datetime.now(UTC),
-            route="passthrough",
+            route=ROUTE,
             tenant=caller.tenant,
             request_id=request_id,
             outcome=outcome,
@@ -111,6 +125,13 @@ class PassThrough:
         self._gateway.append_late(Entry(records=(record,)))
 
 
+class NotServed(RequestError):
+    """404 `not_found`: a path that holds a prompt and that this version does not plan."""
+
+    status = 404
+    code = "not_found"
+
+
 def tail(raw_path: str) -> str:
     """Return the path below `/v1/`, still percent-encoded. InvalidRequest for one that climbs out of it."""
     path = raw_path.split("?", 1)[0].lstrip("/")
@@ -119,4 +140,7 @@ def tail(raw_path: str) -> str:
     for part in re.split(r"/|\\|%2f|%5c", path, flags=re.IGNORECASE):
         if re.sub("%2e", ".", part, flags=re.IGNORECASE) in (".", ".."):
             raise InvalidRequest("the path holds a dot segment; give it in its plain form")
+    plain = unquote(path).casefold()
+    if any(plain == each or plain.startswith(f"{each}/") for each in PLANNED):
+        raise NotServed(f"/v1/{path} is not in this version, and prompts are not passed through unplanned")
     return path.rstrip("/")

@@ -131,7 +131,10 @@ class RedisLedger:
             arguments = ("XREVRANGE", _STREAM, last, first) if newest_first else ("XRANGE", _STREAM, first, last)
             rows: list[Any] = await self._ask(*arguments, "COUNT", _PAGE)
             for _, fields in rows:
-                record = codec.loads(_record(fields))
+                raw = _record(fields)
+                if raw is None:
+                    continue  # somebody else's entry: not ours to read
+                record = codec.loads(raw)
                 if since is None or record.at >= since:
                     yield record
             if len(rows) < _PAGE:
@@ -144,7 +147,7 @@ class RedisLedger:
         found = []
         for each in sorted(ids, key=lambda name: tuple(map(int, name.split(b"-")))):
             rows: list[Any] = await self._ask("XRANGE", _STREAM, each, each)
-            found += [codec.loads(_record(fields)) for _, fields in rows]
+            found += [codec.loads(raw) for _, fields in rows if (raw := _record(fields)) is not None]
         return tuple(found)
 
     async def bodies(self, digests: Iterable[bytes]) -> Mapping[bytes, bytes]:
@@ -351,9 +354,9 @@ def _verified(wanted: list[bytes], stored: list[bytes | None]) -> dict[bytes, by
     return {each: codec.verified(each, found) for each, found in zip(wanted, stored, strict=True)}
 
 
-def _record(fields: list[bytes] | Mapping[bytes, bytes]) -> bytes:
+def _record(fields: list[bytes] | Mapping[bytes, bytes]) -> bytes | None:
     found = fields if isinstance(fields, Mapping) else dict(zip(fields[::2], fields[1::2], strict=True))
-    return found[b"record"]
+    return found.get(b"record")
 
 
 _WORDS: tuple[tuple[type[Exception], str], ...] = (

@@ -7,6 +7,7 @@ assumed. Knows nothing of what the records mean.
 
 import asyncio
 import contextlib
+import os
 import queue
 import sqlite3
 import threading
@@ -163,12 +164,18 @@ class SQLiteLedger:
     def _write(self) -> None:
         """The writer thread: what is queued goes into one transaction; a broken connection is opened anew."""
         connection: sqlite3.Connection | None = None
+        opened = 0
         open_ = True
         while open_:
             batch, open_ = self._drain()
             outcomes: list[tuple[_Job, str | None]]
             try:
-                connection = connection or self._connect()
+                if connection is None:
+                    connection = self._connect()
+                    connection.executescript(_SCHEMA)  # a file that was deleted meanwhile begins anew
+                    opened = os.stat(self._path).st_ino
+                elif not self._in_place(opened):
+                    raise sqlite3.OperationalError("it was deleted or replaced while it was open")
                 outcomes = _commit(connection, batch)
             except sqlite3.Error as error:
                 outcomes = [(job, f"the ledger file cannot be written: {error}") for job in batch]
@@ -181,6 +188,13 @@ class SQLiteLedger:
                     outcomes[0][0].loop.call_soon_threadsafe(_settle, outcomes)
         if connection is not None:
             connection.close()
+
+    def _in_place(self, opened: int) -> bool:
+        """Whether the path still names the file that is open: what is written to a deleted one is lost without an error."""
+        try:
+            return os.stat(self._path).st_ino == opened
+        except OSError:
+            return False
 
     def _drain(self) -> tuple[list[_Job], bool]:
         """Return the next batch, at least one long unless the end was reached, and whether more may come."""

@@ -7,7 +7,7 @@ from starlette.applications import Starlette
 from starlette.routing import Route
 
 from gateway.api.access import Key
-from gateway.api.passthrough import PassThrough, tail
+from gateway.api.passthrough import NotServed, PassThrough, tail
 from gateway.errors import InvalidRequest
 from gateway.providers.base import AttemptFailed, Failure
 from tests.api.test_chat import KEYS, Client
@@ -172,3 +172,13 @@ async def test_a_climbing_path_reaches_no_provider() -> None:
     await call(world, client, path="/v1/%2e%2e/admin")
 
     assert (client.status, world.log) == (400, [])
+
+
+@pytest.mark.parametrize("path", ["/v1/responses", "/v1/messages/count_tokens", "/v1/Chat/completions", "/v1/ch%61t/completions"])
+def test_a_prompt_is_not_passed_through_unplanned(path: str) -> None:
+    with pytest.raises(NotServed):
+        tail(path)
+
+
+def test_any_other_path_is_passed_through() -> None:
+    assert tail("/v1/files/file-1/content") == "files/file-1/content"
