@@ -269,11 +269,11 @@ class App:
     async def started(self) -> None:
         """Record which configuration runs. A ledger that is away does not stop the start: calls are refused until it is back."""
         changed = ConfigChanged(id=new_id(), at=self.since, digest=self.settings.digest, source=self.settings.source)
-        self.gateway.append_late(Entry(records=(changed,)))
+        self.gateway.recorder.append_late(Entry(records=(changed,)))
 
     async def stop(self) -> None:
         """Finish what is being recorded, bounded by the grace time, and let go of every connection."""
-        await self.gateway.drain(self.settings.server.shutdown_grace_s)
+        await self.gateway.recorder.drain(self.settings.server.shutdown_grace_s)
         for upstream in self.upstreams.values():
             await upstream.close()
         await self.ledger.close()

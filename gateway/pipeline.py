@@ -6,10 +6,10 @@ Knows ports and values; which adapters stand behind the ports is the composition
 import asyncio
 import logging
 import time
-from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, Protocol
+from typing import Protocol
 
 from gateway import planning, routing
 from gateway.attempts import Attempt, Attempts, Delivered, answer_of, finished
@@ -20,26 +20,23 @@ from gateway.context.items import Request
 from gateway.context.policy import Policy
 from gateway.dialects import chat
 from gateway.dialects.sse import Splitter, strip_usage
-from gateway.errors import ContextLengthExceeded, InvalidRequest, RouteNotAllowed, SnapshotUnavailable
+from gateway.errors import ContextLengthExceeded, InvalidRequest, RouteNotAllowed
 from gateway.ledger.base import Ledger
 from gateway.ledger.records import CallFinished, Entry, Outcome
 from gateway.planning import Lineages, Planned, Snapshot
 from gateway.providers.base import AttemptFailed, Failure, Headers, Outgoing, Reply, Upstream
 from gateway.providers.failures import classify, classify_event, retry_after_s
 from gateway.providers.tokenizers import Counter
+from gateway.recorder import LedgerMeter, Recorder
 from gateway.routing import Cooldowns, Route, Target
 
 LOG = logging.getLogger("gateway.pipeline")
 ERROR_BODY_BYTES = 1_000_000  # of a provider's error answer; one of 114 MB was seen
 REPLY_BYTES = 64 << 20
-LATE_S = 0.005  # how long the end of a call waits for others to share its append
-LATE_ENTRIES = 128
-LATE_KEPT = 10_000  # ends of calls kept in memory while the ledger is away; beyond that the oldest are lost, and the log says so
-LATE_AGAIN_S = 0.5
 OFF_LOOP_BYTES = 256 << 10  # longer new text is parsed, and longer answers are read, in a thread
 
 
-class Meter(Protocol):
+class Meter(LedgerMeter, Protocol):
     """Where figures go. All methods are cheap and never raise."""
 
     def request_began(self) -> None: ...
@@ -49,8 +46,6 @@ class Meter(Protocol):
     def planned(self, route: str, target: str, estimate: int, limit: int | None, compacted: bool) -> None: ...
 
     def refused(self, route: str, target: str) -> None: ...
-
-    def ledger_appended(self, seconds: float, *, failed: bool) -> None: ...
 
     def attempt_finished(self, route: str, record: CallFinished) -> None: ...
 
@@ -109,9 +104,10 @@ class Gateway:
     expectations: Expectations = field(default_factory=Expectations)
     lineages: Lineages = field(default_factory=Lineages)
     cooldowns: Cooldowns = field(default_factory=Cooldowns)
-    tasks: set[asyncio.Task[None]] = field(default_factory=set)
-    late: list[Entry] = field(default_factory=list)
-    writing: bool = False
+    recorder: Recorder = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.recorder = Recorder(self.ledger, self.meter)
 
     async def complete(self, call: Call, facts: dict[str, str]) -> Answer:
         """Answer one chat completion. `facts` fills with what the response headers say, for errors too.
@@ -123,7 +119,7 @@ class Gateway:
         route = self._route(call, request)
         facts["x-gateway-route"] = route.name
         arranged = layout.arrange(request, route.layout, chat.CHAT, observe=call.observe, memo=self.scans)
-        lineage = self._lineage(call, request, call.session or session)
+        thread = self._thread(call, arranged.request, call.session or session)
         attempts = Attempts(route.retry)
         for target in routing.order(route.targets, self.cooldowns.cooling(time.monotonic())):
             aim = self.aims[route.name, target.name]
@@ -134,7 +130,7 @@ class Gateway:
                 self.meter.refused(route.name, target.name)
                 continue
             while attempts.left(target.name):
-                attempt = await self._record(call, route, aim, request, planned, lineage, attempts.begin(target.name), facts)
+                attempt = await self._record(call, route, aim, request, planned, thread, attempts.begin(target.name), facts)
                 delivered = await self._send(call, attempt, aim, attempts)
                 if delivered.failure is None:
                     return await self._answer(call, attempt, delivered, attempts, facts)
@@ -143,7 +139,7 @@ class Gateway:
                     break
             if attempts.final:
                 break
-        raise self._failed(call, route, lineage, attempts)
+        raise self._failed(call, route, thread, attempts)
 
     async def _parse(self, call: Call) -> tuple[Request, str | None]:
         """Return the request as targets may see it, and the session that its `gateway` object names."""
@@ -170,7 +166,8 @@ class Gateway:
             )
         return route
 
-    def _lineage(self, call: Call, request: Request, named: str | None) -> "Thread":
+    def _thread(self, call: Call, request: Request, named: str | None) -> "Thread":
+        """Return where the request stands. Its items are the arranged ones: a clock that moves on begins no new lineage."""
         links = lineage.links(lineage.seed(call.tenant), request.items)
         session = named or chat.hint(request) or ""
         return Thread(request=request, links=links, session=session, lineage=self.lineages.find(links, self.new_id()))
@@ -188,7 +185,7 @@ class Gateway:
     ) -> Attempt:
         """Append the snapshot and return the attempt that it allows. A failure escapes: no record, no call."""
         target, now = aim.target.name, time.monotonic()
-        links = planning.prompt_links(planned, request, thread.links)
+        links = planning.prompt_links(planned, thread.request, thread.links, lineage.seed(call.tenant))
         head = planning.head_digest(planned.prompt.request)
         snapshot = Snapshot(
             id=self.new_id(),
@@ -213,9 +210,9 @@ class Gateway:
             prefix=(head, links),
         )
         try:
-            await self._append(planning.entry(snapshot, request, planned, aim.policy_record))
+            await self.recorder.append(planning.entry(snapshot, request, planned, aim.policy_record))
         except asyncio.CancelledError:  # the client left while the record was being made: it may stand, so it gets its end
-            self.spawn(self._close(attempt, None, Outcome.CLIENT_CLOSED))
+            self.recorder.spawn(self._close(attempt, None, Outcome.CLIENT_CLOSED))
             raise
         facts.update(planning.facts(snapshot, planned))
         return attempt
@@ -241,7 +238,7 @@ class Gateway:
         except AttemptFailed as error:
             return Delivered(error.failure, reply, b"", error.message)
         except asyncio.CancelledError:  # the client left, or the server stops
-            self.spawn(self._close(attempt, reply, Outcome.CLIENT_CLOSED))
+            self.recorder.spawn(self._close(attempt, reply, Outcome.CLIENT_CLOSED))
             raise
         finally:
             attempts.waited += time.perf_counter() - began
@@ -272,7 +269,7 @@ class Gateway:
             stream = self._forward(call, attempt, delivered, attempts)
             await anext(stream)  # begun, so that closing it records its end even when nobody reads it
             return Answer(reply.status, reply.headers, stream=stream)
-        self.spawn(self._close(attempt, reply, Outcome.COMPLETED))
+        self.recorder.spawn(self._close(attempt, reply, Outcome.COMPLETED))
         self._metered(call, attempt, Outcome.COMPLETED, attempts)
         return Answer(reply.status, reply.headers, body=delivered.body)
 
@@ -299,7 +296,7 @@ class Gateway:
                 yield owed
             outcome = ended
         finally:
-            self.spawn(self._close(attempt, opened.reply, outcome))
+            self.recorder.spawn(self._close(attempt, opened.reply, outcome))
             self._metered(call, attempt, outcome, attempts)
 
     async def _ending(self, attempt: Attempt, broken: AttemptFailed | None, rest: bytes) -> tuple[Outcome, bytes]:
@@ -340,7 +337,7 @@ class Gateway:
             await reply.close()
         entry, record = finished(attempt, await self._read(attempt), outcome, self.new_id(), datetime.now(UTC))
         self.meter.attempt_finished(record.route, record)
-        self.append_late(entry)
+        self.recorder.append_late(entry)
 
     def _gave_way(self, attempt: Attempt, delivered: Delivered, route: Route, attempts: Attempts) -> None:
         """Note a failed attempt: its cause, the target's health, and its end in the ledger."""
@@ -350,7 +347,7 @@ class Gateway:
         attempt.reason = delivered.reason
         if delivered.failure.unhealthy:
             self.cooldowns.failed(attempt.target, route.cooldown, time.monotonic(), wait_s)
-        self.spawn(self._close(attempt, delivered.reply, delivered.outcome))
+        self.recorder.spawn(self._close(attempt, delivered.reply, delivered.outcome))
 
     def _failed(self, call: Call, route: Route, thread: "Thread", attempts: Attempts) -> Exception:
         """Return the error that stands for the whole request; one that was never sent gets its record here."""
@@ -371,61 +368,12 @@ class Gateway:
                 latency_s=round(seconds, 6),
                 reason=error.message,
             )
-            self.append_late(Entry(records=(record,)))
+            self.recorder.append_late(Entry(records=(record,)))
         return error
 
     def _metered(self, call: Call, attempt: Attempt, outcome: Outcome, attempts: Attempts) -> None:
         seconds = time.perf_counter() - call.arrived
         self.meter.request_finished(attempt.snapshot.route, attempt.target, outcome, seconds, seconds - attempts.waited)
-
-    async def _append(self, entry: Entry) -> None:
-        began = time.perf_counter()
-        try:
-            await self.ledger.append(entry)
-        except SnapshotUnavailable:
-            self.meter.ledger_appended(time.perf_counter() - began, failed=True)
-            raise
-        self.meter.ledger_appended(time.perf_counter() - began, failed=False)
-
-    def append_late(self, entry: Entry) -> None:
-        """Append what has already happened: ends of calls share one append, since nobody waits for them."""
-        self.late.append(entry)
-        if not self.writing:
-            self.writing = True
-            self.spawn(self._write_late())
-
-    async def _write_late(self) -> None:
-        """Append until none is left. While the ledger refuses they are kept, the newest so many, and tried again."""
-        try:
-            while self.late:
-                await asyncio.sleep(LATE_S)
-                batch = self.late[:LATE_ENTRIES]
-                try:
-                    await self._append(joined(batch))
-                except SnapshotUnavailable as error:
-                    LOG.warning("%d ends of calls wait for the ledger: %s", len(self.late), error.message)
-                    del self.late[: max(0, len(self.late) - LATE_KEPT)]
-                    await asyncio.sleep(LATE_AGAIN_S)
-                    continue
-                except Exception:  # a fault of ours: these would fail each time, and must not hold up those behind them
-                    LOG.exception("%d ends of calls cannot be recorded", len(batch))
-                del self.late[: len(batch)]
-        finally:
-            self.writing = False
-
-    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run the work to its end even when the request's own task is cancelled."""
-        task = asyncio.get_running_loop().create_task(work)
-        self.tasks.add(task)
-        task.add_done_callback(self.tasks.discard)
-
-    async def drain(self, timeout_s: float) -> None:
-        """Wait for every record that is still being written, at most so long, and for those that follow from them."""
-        end = time.monotonic() + timeout_s
-        while self.tasks and (left_s := end - time.monotonic()) > 0:
-            await asyncio.wait(set(self.tasks), timeout=left_s)
-        if self.late:
-            LOG.error("%d ends of calls could not be recorded in %s s", len(self.late), timeout_s)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -441,17 +389,3 @@ class Thread:
 def is_stream(headers: Headers) -> bool:
     """Whether an answer is an event stream, by its content type."""
     return any(name == "content-type" and value.startswith("text/event-stream") for name, value in headers)
-
-
-def joined(entries: list[Entry]) -> Entry:
-    """Return one entry for all: their records in order, and every body that they need."""
-    if len(entries) == 1:
-        return entries[0]
-    bodies: dict[bytes, bytes] = {}
-    for each in entries:
-        bodies.update(each.bodies)
-    return Entry(
-        records=tuple(record for each in entries for record in each.records),
-        bodies=bodies,
-        roots=tuple(dict.fromkeys(root for each in entries for root in each.roots)),
-    )

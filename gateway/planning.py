@@ -102,7 +102,8 @@ class Lineages:
 
     def find(self, links: Sequence[bytes], new: str) -> str:
         """Return the lineage of the deepest earlier request that this one continues, or `new`; then remember this one's end."""
-        found = next((self._ends[each] for each in reversed(links) if each in self._ends), new)
+        depth = lineage.continues(links, self._ends.__contains__)
+        found = self._ends[links[depth - 1]] if depth else new
         if links:
             self._ends[links[-1]] = found
             if len(self._ends) > LINEAGES:
@@ -110,12 +111,16 @@ class Lineages:
         return found
 
 
-def prompt_links(planned: Planned, request: Request, request_links: list[bytes]) -> list[bytes]:
-    """Return the chain over the prompt's growing prefix (without the notes at its tail); the request's own where they are equal."""
+def prompt_links(planned: Planned, request: Request, request_links: list[bytes], start: bytes) -> list[bytes]:
+    """Return the chain over the prompt's growing prefix (without the notes at its tail), begun from `start`.
+
+    `request` is the arranged one and `request_links` its chain: they serve as they are where nothing else was changed.
+    """
     prompt = planned.prompt
     if prompt.request.items is request.items:
         return request_links
-    return lineage.links(EMPTY, prompt.request.items[: len(prompt.request.items) - prompt.tail])
+    items = prompt.request.items[: len(prompt.request.items) - prompt.tail]
+    return request_links if items == request.items else lineage.links(start, items)
 
 
 def head_digest(request: Request) -> bytes:

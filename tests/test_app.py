@@ -201,7 +201,7 @@ async def test_the_built_in_provider_answers_through_the_whole_path(tmp_path: Pa
         answer = await http.post("/v1/chat/completions", content=body(model="simulated"))
         assert answer.status_code == 200
         assert answer.json()["choices"][0]["message"]["content"]
-        await app.gateway.drain(5)
+        await app.gateway.recorder.drain(5)
         records = await app.ledger.find(answer.headers["x-gateway-snapshot-id"])
     assert [type(each).__name__ for each in records] == ["PromptComposed", "CallFinished"]
 

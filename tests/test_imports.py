@@ -35,8 +35,9 @@ ALLOWED = {
     "dashboard.metrics": {"errors", "cache", "ledger.records"},
     "dashboard.views": {"errors", "api.admin", "cache", "ledger.base", "ledger.records", "dashboard"},
     "telemetry": {"errors", "cache", "ledger.records"},
+    "recorder": {"errors", "ledger.base", "ledger.codec", "ledger.records"},
     "pipeline": {
-        "errors", "context", "dialects", "cache", "routing", "ledger.records", "ledger.base", "planning", "attempts",
+        "errors", "context", "dialects", "cache", "routing", "ledger.records", "ledger.base", "planning", "attempts", "recorder",
         "providers.base", "providers.failures", "providers.tokenizers",
     },
     "api": {

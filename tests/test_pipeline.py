@@ -173,7 +173,7 @@ class World:
                 return answer.body or b""
             return b"".join([chunk async for chunk in answer.stream])
         finally:
-            await self.gateway.drain(5)
+            await self.gateway.recorder.drain(5)
 
     def ends(self) -> list[CallFinished]:
         return [each for each in self.ledger.records if isinstance(each, CallFinished)]
@@ -308,7 +308,7 @@ async def test_a_stream_that_is_closed_early_closes_the_upstream_and_is_recorded
     assert answer.stream is not None
     assert await anext(answer.stream) == TEXT
     await answer.stream.aclose()
-    await world.gateway.drain(5)
+    await world.gateway.recorder.drain(5)
     assert world.log == ["append a/m", "send a/m", "close a/m", "finished a/m client_closed"]
 
 
@@ -318,7 +318,7 @@ async def test_a_stream_that_nobody_reads_is_recorded_when_closed() -> None:
     answer = await world.ask(ASKED)
     assert answer.stream is not None
     await answer.stream.aclose()
-    await world.gateway.drain(5)
+    await world.gateway.recorder.drain(5)
     assert world.log[-2:] == ["close a/m", "finished a/m client_closed"]
 
 
@@ -333,7 +333,7 @@ async def test_a_client_that_leaves_before_the_first_byte_is_recorded(script: li
     asking.cancel()
     with pytest.raises(asyncio.CancelledError):
         await asking
-    await world.gateway.drain(5)
+    await world.gateway.recorder.drain(5)
 
     assert world.log == ["append a/m", "send a/m", *closed, "finished a/m client_closed"]
 
@@ -367,7 +367,7 @@ async def test_the_ends_of_calls_wait_for_a_ledger_that_is_away() -> None:
     assert world.log[-1] == "close a/m"
 
     world.ledger.unavailable = None
-    await world.gateway.drain(5)
+    await world.gateway.recorder.drain(5)
     assert world.log[-1] == "finished a/m completed"
 
 
@@ -394,7 +394,21 @@ async def test_the_session_is_what_the_client_calls_it(fields: dict[str, Any], h
     world = World([[ScriptedReply(REPLY)]])
 
     await world.ask(body(**fields), session=header)
-    await world.gateway.drain(5)
+    await world.gateway.recorder.drain(5)
 
     assert {each.session for each in world.ledger.records} == {session}
     assert b"gateway" not in world.upstreams["a/m"].bodies[0]
+
+
+async def test_a_clock_that_moves_on_stays_in_its_lineage() -> None:
+    """The chain runs over the arranged items: the clock has left them."""
+    world = World([[ScriptedReply(REPLY), ScriptedReply(REPLY)]])
+    clock = "You help.\nThe current time is 2026-05-15 15:00:0{} EST."
+    first = [{"role": "system", "content": clock.format(1)}, {"role": "user", "content": "hi"}]
+    more = [{"role": "assistant", "content": "ok"}, {"role": "user", "content": "go on"}]
+    second = [{"role": "system", "content": clock.format(2)}, *first[1:], *more]
+    for messages in (first, second):
+        await world.all_of(json.dumps({"model": "m", "messages": messages}).encode())
+    lineages = {record.lineage async for record in world.ledger.read() if isinstance(record, PromptComposed)}
+
+    assert len(lineages) == 1

@@ -136,9 +136,9 @@ def test_the_links_of_a_cut_prompt_are_its_own() -> None:
     request, given = talks.request(LONG), [b"given"]
 
     whole = planned(talks.policy(None))
-    assert planning.prompt_links(whole, whole.prompt.request, given) is given
+    assert planning.prompt_links(whole, whole.prompt.request, given, EMPTY) is given
     cut = planned()
-    assert len(planning.prompt_links(cut, request, given)) == len(cut.plan.kept)
+    assert len(planning.prompt_links(cut, request, given, EMPTY)) == len(cut.plan.kept)
 
 
 def test_a_request_that_continues_another_is_of_its_lineage() -> None:

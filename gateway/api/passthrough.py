@@ -106,7 +106,7 @@ class PassThrough:
             LOG.warning("a passed-through answer broke off: %s", error.message)
             raise
         finally:
-            self._gateway.spawn(reply.close())  # a task of its own: this one may be cancelled again and again
+            self._gateway.recorder.spawn(reply.close())  # a task of its own: this one may be cancelled again and again
             self._record(caller, request_id, path, reply.status, began, outcome)
 
     def _record(self, caller: Caller, request_id: str, path: str, status: int | None, began: float, outcome: Outcome) -> None:
@@ -122,7 +122,7 @@ class PassThrough:
             latency_s=round(time.perf_counter() - began, 6),
         )
         self._gateway.meter.attempt_finished(record.route, record)
-        self._gateway.append_late(Entry(records=(record,)))
+        self._gateway.recorder.append_late(Entry(records=(record,)))
 
 
 class NotServed(RequestError):

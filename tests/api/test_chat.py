@@ -64,7 +64,7 @@ KEYS: Sequence[Key] = [ConfiguredKey(name="k", sha256=hashlib.sha256(b"secret").
 async def post(world: World, client: Client, keys: Sequence[Key] = (), limit: int = 10_000) -> Client:
     scope = {"type": "http", "method": "POST", "headers": list(client.headers), "query_string": b"a=1"}
     await ChatCompletions(world.gateway, keys, limit, world.new_id)(scope, client.receive, client.send)
-    await world.gateway.drain(5)
+    await world.gateway.recorder.drain(5)
     return client
 
 
@@ -207,6 +207,6 @@ async def test_a_server_that_stops_cancels_for_real() -> None:
     asking.cancel()
     with pytest.raises(asyncio.CancelledError):
         await asking
-    await world.gateway.drain(5)
+    await world.gateway.recorder.drain(5)
 
     assert world.log[-1] == "finished a/m client_closed"

@@ -44,7 +44,7 @@ async def call(
         "query_string": b"b=2&a=%31",
     }
     await app(scope, client.receive, client.send)
-    await world.gateway.drain(5)
+    await world.gateway.recorder.drain(5)
     return upstream
 
 
@@ -89,7 +89,7 @@ async def test_an_answer_that_breaks_off_is_never_ended_as_if_it_were_whole() ->
 
     with pytest.raises(AttemptFailed):
         await call(world, client, ScriptedReply(b"half", BROKEN))
-    await world.gateway.drain(5)
+    await world.gateway.recorder.drain(5)
 
     assert [each.get("more_body") for each in client.told[1:]] == [True]
     assert world.log == ["send up", "close up", "finished up/embeddings upstream_error"]
@@ -129,7 +129,7 @@ async def test_a_client_that_leaves_stops_the_provider_and_is_recorded(said: Scr
 
     client.gone.set()
     await calling
-    await world.gateway.drain(5)
+    await world.gateway.recorder.drain(5)
 
     assert world.log[-1] == "finished up/embeddings client_closed"
     assert reply is None or reply.closed
