@@ -17,7 +17,7 @@ from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Mount, Route
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from gateway import logs, planning, routing
 from gateway import settings as configuration
@@ -62,7 +62,10 @@ def open_ledger(url: str, timeout_s: float, *, pool: int = 16, fsynced: bool = F
     if url.startswith("sqlite:"):
         return SQLiteLedger.open(url.removeprefix("sqlite:").removeprefix("//") or "gateway.db", timeout_s, fsynced=fsynced)
     if url.startswith(("redis://", "rediss://")):
-        return RedisLedger(url, timeout_s, pool)
+        try:
+            return RedisLedger(url, timeout_s, pool)
+        except ValueError:  # its message may hold what stands in the URL
+            raise ConfigurationError("the ledger's URL cannot be read; write redis://HOST:PORT/DB") from None
     raise ConfigurationError(f"no ledger for {url.split(':', 1)[0]}:…; sqlite:FILE, redis:// and rediss:// are served")
 
 
@@ -169,6 +172,7 @@ class App:
             await self.chat(scope, receive, send)
             return
         if scope["type"] == "http":
+            send = identified(send, new_id())
             if any(name == b"upgrade" and value.lower() == b"websocket" for name, value in scope["headers"]):
                 await errors.response(UpgradeRefused("WebSocket upgrades are not in this version"))(scope, receive, send)
                 return
@@ -277,6 +281,19 @@ class App:
         for upstream in self.upstreams.values():
             await upstream.close()
         await self.ledger.close()
+
+
+def identified(send: Send, request_id: str) -> Send:
+    """Return a send that gives the answer an `x-request-id` where it has none."""
+
+    async def sent(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            headers = message.get("headers", [])
+            if all(name != b"x-request-id" for name, _ in headers):
+                message = {**message, "headers": [*headers, (b"x-request-id", request_id.encode())]}
+        await send(message)
+
+    return sent
 
 
 class UpgradeRefused(RequestError):

@@ -19,7 +19,7 @@ from gateway.context.admission import Refused
 from gateway.context.items import Request
 from gateway.context.policy import Policy
 from gateway.dialects import chat
-from gateway.dialects.sse import Splitter, strip_usage
+from gateway.dialects.sse import Splitter, events, strip_usage
 from gateway.errors import ContextLengthExceeded, InvalidRequest, RouteNotAllowed
 from gateway.ledger.base import Ledger
 from gateway.ledger.records import CallFinished, Entry, Outcome
@@ -232,9 +232,7 @@ class Gateway:
                 return Delivered(classify(reply.status, reply.headers, body), reply, body)
             if prompt.request.stream and is_stream(reply.headers):
                 return await self._open(attempt, reply)
-            body = await reply.read(REPLY_BYTES)
-            attempt.keep(body)
-            return Delivered(classify_event(body) if b'"error"' in body[:4096] else None, reply, body)
+            return await self._whole(attempt, reply)
         except AttemptFailed as error:
             return Delivered(error.failure, reply, b"", error.message)
         except asyncio.CancelledError:  # the client left, or the server stops
@@ -243,16 +241,27 @@ class Gateway:
         finally:
             attempts.waited += time.perf_counter() - began
 
+    async def _whole(self, attempt: Attempt, reply: Reply) -> Delivered:
+        """Read a plain reply to its end. One that is no JSON object, or is cut at our limit, is no answer."""
+        body = await reply.read(REPLY_BYTES + 1)
+        attempt.keep(body)
+        if len(body) > REPLY_BYTES or not (await self._read(attempt)).readable:
+            return Delivered(Failure.BROKEN, reply, body)
+        return Delivered(classify_event(body) if b'"error"' in body[:4096] else None, reply, body)
+
     async def _open(self, attempt: Attempt, reply: Reply) -> Delivered:
-        """Read a stream up to its first whole event: an error that comes first is no answer yet, nor is a stream of nothing."""
+        """Read a stream up to its first whole event with data: until then another target may still answer.
+
+        An error that comes first is no answer, nor is a stream of nothing; comments, which keep connections alive, are held.
+        """
         chunks, splitter, block = reply.chunks(), Splitter(), b""
         async for chunk in chunks:
             attempt.keep(chunk)
-            block = splitter.feed(chunk)
-            if block:
+            block += splitter.feed(chunk)
+            if any(events(block)):
                 break
-        first = block or splitter.rest
-        failure = classify_event(first) if b"error" in first else None if first.strip() else Failure.TRUNCATED
+        first = block + splitter.rest
+        failure = classify_event(first) if b"error" in first else None if any(events(first)) else Failure.TRUNCATED
         return Delivered(failure, reply, block, chunks=chunks, splitter=splitter)
 
     async def _answer(

@@ -239,3 +239,19 @@ def test_a_policy_takes_the_settings_first_then_the_catalog_then_careful_figures
     assert (split.window.tokens, split.ceiling_tokens) == (8_000, 6_000)
     assert (unknown.window.tokens, unknown.ceiling_tokens, unknown.reserve_tokens) == (None, 131_072, 8_192)
     assert [each.levelname for each in caplog.records] == ["WARNING"]
+
+
+async def test_every_answer_has_a_request_id() -> None:
+    async with client(App(settings(), MemoryLedger())) as http:
+        for path in ("/nothing", "/v1/models", "/health", "/gateway/routes", "/v1/responses"):
+            assert (await http.get(path)).headers["x-request-id"], path
+        refused = await http.get("/v1/realtime", headers={"upgrade": "websocket"})
+        assert refused.status_code == 426
+        assert refused.headers["x-request-id"]
+
+
+def test_a_ledger_url_that_cannot_be_read_is_said_without_it() -> None:
+    with pytest.raises(ConfigurationError) as error:
+        open_ledger("redis://user:secret@127.0.0.1:notaport/0", 1)
+
+    assert "secret" not in error.value.message

@@ -304,3 +304,20 @@ async def test_a_stream_that_holds_no_answer_goes_on_to_the_next_target(chunks: 
     world = World([[stream(*chunks)], [stream(TEXT, STOP, DONE)]])
 
     assert await world.all_of(ASKED) == TEXT + STOP + DONE
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("garbage", [b"", b"<html>busy</html>", b"[1]", b"\xff\xfe"])
+async def test_a_good_status_without_an_answer_goes_to_the_next_target(garbage: bytes) -> None:
+    world = World([[ScriptedReply(garbage)], [ScriptedReply(REPLY)]])
+
+    assert await world.all_of() == REPLY
+    assert world.log.count("send a/m") == world.log.count("send b/m") == 1
+
+
+@pytest.mark.anyio
+async def test_comments_before_the_first_event_do_not_use_up_the_fallback() -> None:
+    failing = stream(b": ping\n\n", b'data: {"error":{"message":"busy","code":503}}\n\n')
+    world = World([[failing], [stream(b": ping\n\n", TEXT, STOP, DONE)]])
+
+    assert await world.all_of(body(stream=True)) == b": ping\n\n" + TEXT.replace(b',"usage":null', b"") + STOP + DONE

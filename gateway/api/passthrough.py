@@ -24,7 +24,7 @@ from gateway.errors import (
     UpstreamTimeout,
 )
 from gateway.ledger.records import CallFinished, Entry, Outcome
-from gateway.pipeline import Gateway
+from gateway.pipeline import ERROR_BODY_BYTES, Gateway
 from gateway.providers.base import AttemptFailed, Failure, Outgoing, Reply, Upstream
 
 LOG = logging.getLogger("gateway.api")
@@ -98,8 +98,11 @@ class PassThrough:
         outcome = Outcome.CLIENT_CLOSED
         try:
             yield b""
-            async for chunk in reply.chunks():
-                yield chunk
+            if reply.status >= 400:
+                yield await reply.read(ERROR_BODY_BYTES)
+            else:
+                async for chunk in reply.chunks():
+                    yield chunk
             outcome = Outcome.COMPLETED if reply.status < 400 else Outcome.UPSTREAM_ERROR
         except AttemptFailed as error:
             outcome = Outcome.UPSTREAM_ERROR

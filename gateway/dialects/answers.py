@@ -24,6 +24,7 @@ class Answer:
 
     `finished`: every choice that was seen has its finish reason. `done`: the stream's end marker came. `error` is what the
     provider said instead of an answer or in the midst of one, or why it cannot be read; None when there was none.
+    `readable` is False for a plain reply that is no JSON object at all.
     """
 
     text: str = ""
@@ -34,13 +35,14 @@ class Answer:
     finished: bool = False
     done: bool = False
     error: str | None = None
+    readable: bool = True
 
 
 def read_reply(body: bytes) -> Answer:
     """Return what a JSON reply says; NaN and infinities are read, bytes that are no JSON object give an `error`."""
     reply = _object_of(body)
     if reply is None:
-        return Answer(error="the answer is not a JSON object")
+        return Answer(error="the answer is not a JSON object", readable=False)
     reading = _Reading()
     reading.take(reply, "message")
     return reading.answer(done=True)

@@ -26,6 +26,8 @@ IMAGE_TOKENS = 2_500  # an image at OpenAI's usual details: at most 2,500 patche
 LOW_DETAIL_TOKENS = 85  # an image with `detail: low`, the same at any size
 MEDIA_BYTES_PER_TOKEN = 3  # audio and files, of their decoded bytes
 
+LARGEST_DIGITS = 15  # of an output limit; a larger one is as far beyond every window
+
 # Parts that are media, and where in each the inline bytes stand.
 MEDIA = {"image_url": "url", "video_url": "url", "audio_url": "url", "input_audio": "data", "file": "file_data"}
 
@@ -162,10 +164,22 @@ def _model(raw: bytes | None) -> str:
 
 def _output_limit(values: Mapping[str, bytes]) -> tuple[int | None, str | None]:
     for name in ("max_completion_tokens", "max_tokens"):
-        digits = values.get(name, b"")
-        if digits.isdigit() and len(digits) < 16 and int(digits) > 0:
-            return int(digits), name
+        limit = _whole_number(values.get(name, b""))
+        if limit > 0:
+            return limit, name
     return None, None
+
+
+def _whole_number(raw: bytes) -> int:
+    """Return the whole number that JSON spells, bounded; 0 for anything else. 1e3 and 4096.0 are whole too."""
+    if raw.isdigit():
+        return int(raw) if len(raw) <= LARGEST_DIGITS else 10**LARGEST_DIGITS
+    try:
+        value = float(raw)
+    except ValueError:
+        return 0
+    bounded = min(value, 10.0**LARGEST_DIGITS)
+    return int(bounded) if bounded.is_integer() else 0
 
 
 def _item(raw: bytes, where: str) -> Item:

@@ -52,13 +52,17 @@ class _Large(payload.Payload):
             await writer.write(whole[start : start + WRITE_BYTES])
 
 
+SECRET_CHARACTERS = 8  # shorter values are versions and switches, not keys
+
+
 class OpenAIReply:
     """One answer whose head has come. See `gateway.providers.base.Reply`."""
 
-    __slots__ = ("_deadline", "_idle_s", "_name", "_response", "headers", "status")
+    __slots__ = ("_deadline", "_idle_s", "_name", "_response", "_secrets", "headers", "status")
 
-    def __init__(self, response: aiohttp.ClientResponse, name: str, idle_s: float, deadline: float) -> None:
-        self._response, self._name, self._idle_s, self._deadline = response, name, idle_s, deadline
+    def __init__(self, response: aiohttp.ClientResponse, endpoint: Endpoint, deadline: float, secrets: tuple[bytes, ...]) -> None:
+        self._response, self._name, self._idle_s, self._deadline = response, endpoint.name, endpoint.idle_s, deadline
+        self._secrets = secrets
         self.status = response.status
         self.headers: Headers = _returned(response.headers.items())
 
@@ -80,7 +84,11 @@ class OpenAIReply:
             if size >= limit_bytes:
                 break
         await self.close()
-        return parts[0] if len(parts) == 1 and size <= limit_bytes else b"".join(parts)[:limit_bytes]
+        body = parts[0] if len(parts) == 1 and size <= limit_bytes else b"".join(parts)[:limit_bytes]
+        if self.status >= 400:
+            for secret in self._secrets:  # a refusal may repeat the key that it was sent: ours is not for the client
+                body = body.replace(secret, b"***")
+        return body
 
     async def _within(self, work: Awaitable[bytes]) -> bytes:
         now = asyncio.get_running_loop().time()
@@ -104,6 +112,8 @@ class OpenAIUpstream:
 
     def __init__(self, endpoint: Endpoint) -> None:
         self._endpoint = endpoint
+        given = (endpoint.key, *(value for _, value in (*endpoint.headers, *endpoint.query)))
+        self._secrets = tuple(value.encode() for value in given if value and len(value) >= SECRET_CHARACTERS)
         parts = urlsplit(endpoint.base_url)
         self._base = urlunsplit((parts.scheme, parts.netloc, parts.path.rstrip("/") + "/", "", ""))
         own = [f"{quote(name, safe='')}={quote(value, safe='')}" for name, value in endpoint.query]
@@ -141,7 +151,7 @@ class OpenAIUpstream:
             response.close()
             what = f"answered {response.status}: a redirect, which is not followed; correct its base_url"
             raise AttemptFailed(Failure.MODEL, f"{endpoint.name} {what}")
-        return OpenAIReply(response, endpoint.name, endpoint.idle_s, deadline)
+        return OpenAIReply(response, endpoint, deadline, self._secrets)
 
     def _open(self) -> aiohttp.ClientSession:
         if self._session is None:

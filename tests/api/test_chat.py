@@ -1,7 +1,7 @@
 import asyncio
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -210,3 +210,40 @@ async def test_a_server_that_stops_cancels_for_real() -> None:
     await world.gateway.recorder.drain(5)
 
     assert world.log[-1] == "finished a/m client_closed"
+
+
+async def eventually(holds: Callable[[], bool]) -> None:
+    """Let the other tasks go on until this holds; fails when it does not soon."""
+    for _ in range(1_000):
+        if holds():
+            return
+        await asyncio.sleep(0.001)
+    raise AssertionError("it never came to be")
+
+
+async def test_an_answer_that_the_servers_stop_cuts_says_so() -> None:
+    world = World([[stream(TEXT, HANG)]])
+    client = Client([body(stream=True)])
+    serving = asyncio.create_task(post(world, client))
+    await eventually(lambda: bool(client.told[1:]))
+    serving.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await serving
+    await world.gateway.recorder.drain(5)
+
+    event = client.body.split(b"data: ")[-1]
+    assert json.loads(event)["error"]["code"] == "overloaded"
+    assert "finished a/m client_closed" in world.log
+
+
+async def test_a_call_that_the_servers_stop_cuts_before_its_answer_is_refused() -> None:
+    world = World([[HANG]])
+    client = Client()
+    serving = asyncio.create_task(post(world, client))
+    await eventually(lambda: "send a/m" in world.log)
+    serving.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await serving
+
+    assert (client.status, client.error["code"]) == (503, "overloaded")
+    assert client.answered["retry-after"] == "1"

@@ -182,3 +182,13 @@ def test_a_prompt_is_not_passed_through_unplanned(path: str) -> None:
 
 def test_any_other_path_is_passed_through() -> None:
     assert tail("/v1/files/file-1/content") == "files/file-1/content"
+
+
+async def test_a_keys_routes_bind_here_too() -> None:
+    """The route's name for keys is `passthrough`; a key for other routes does not reach the provider."""
+    world = World([[ScriptedReply(b"{}")]])
+    client = Client([b"{}"], headers=[(b"authorization", b"Bearer secret")])
+    await call(world, client, keys=KEYS)
+
+    assert (client.status, client.error["code"]) == (403, "route_not_allowed")
+    assert world.log == []

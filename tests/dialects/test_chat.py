@@ -126,6 +126,8 @@ def test_the_facts_of_a_request() -> None:
         ({"max_tokens": 0}, (None, None)),
         ({"max_tokens": -1}, (None, None)),
         ({"max_tokens": 1.5}, (None, None)),
+        ({"max_tokens": 4096.0}, (4096, "max_tokens")),
+        ({"max_tokens": 10**40}, (10**15, "max_tokens")),
         ({"max_tokens": "7"}, (None, None)),
         ({"max_tokens": True}, (None, None)),
     ],
@@ -345,3 +347,12 @@ def test_an_error_event_is_one_event() -> None:
     assert event.startswith(b"data: {")
     assert event.endswith(b"}\n\n")
     assert (answer.error, answer.done) == ("broke\noff", False)
+
+
+@pytest.mark.parametrize(
+    ("spelled", "limit"), [(b"1e3", 1000), (b"1e400", 10**15), (b"-1e3", None), (b'"100"', None), (b"true", None)]
+)
+def test_an_output_limit_counts_however_it_is_spelled(spelled: bytes, limit: int | None) -> None:
+    request = parse(b'{"model":"m","messages":[],"max_tokens":' + spelled + b"}", Memo())
+
+    assert limit == request.output_limit

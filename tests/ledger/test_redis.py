@@ -209,3 +209,17 @@ def test_what_was_acknowledged_survives_kill_nine_of_the_gateway(shared: RedisSe
         assert set(told) <= {each.id async for each in ledger.read()}
 
     run(test, shared.url, 5)
+
+
+def test_somebody_elses_entry_is_passed_over(own: RedisServer) -> None:
+    async def test(ledger: RedisLedger) -> None:
+        written = composed()
+        await ledger.append(written.entry)
+        assert own.says("XADD", "{gw:0}:ledger", "*", "foo", "bar").startswith(b"$")
+        later = finished(written.record.id)
+        await ledger.append(later)
+
+        assert [each.id async for each in ledger.read()] == [written.record.id, later.records[0].id]
+
+    own.start()
+    run(test, own.url, 2)

@@ -82,6 +82,30 @@ def test_a_full_disk_fails_the_append_and_room_heals_it(tmp_path: Path) -> None:
     assert count == "2"
 
 
+def test_a_deleted_file_takes_nothing_and_begins_anew(tmp_path: Path) -> None:
+    """An append to an open file that nobody can find again would be acknowledged and lost."""
+
+    def delete() -> None:
+        for each in tmp_path.glob("ledger.db*"):
+            each.unlink()
+
+    async def test() -> None:
+        ledger = SQLiteLedger.open(str(tmp_path / "ledger.db"), 2)
+        await ledger.append(composed(name="before").entry)
+        delete()
+        with pytest.raises(SnapshotUnavailable, match="deleted"):
+            await ledger.append(composed(name="lost").entry)
+        after = composed(name="after")
+        await ledger.append(after.entry)
+        await ledger.close()
+        again = SQLiteLedger.open(str(tmp_path / "ledger.db"), 2)
+
+        assert [each.id async for each in again.read()] == [after.record.id]
+        await again.close()
+
+    asyncio.run(test())
+
+
 def test_a_closed_ledger_takes_nothing(tmp_path: Path) -> None:
     async def test() -> None:
         ledger = SQLiteLedger.open(str(tmp_path / "ledger.db"), 2)

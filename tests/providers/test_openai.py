@@ -471,3 +471,13 @@ def test_a_caller_who_leaves_while_a_large_body_goes_out_cuts_the_call() -> None
         listening.close()
 
     asyncio.run(main())
+
+
+def test_a_refusal_that_repeats_our_key_does_not_show_it() -> None:
+    said = b'{"error":{"message":"Incorrect API key provided: sk-upstream-secret"}}'
+    head = b"HTTP/1.1 401 Unauthorized\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n"
+
+    async def test(upstream: OpenAIUpstream, server: Server) -> None:
+        assert await ask(upstream, call()) == said.replace(b"sk-upstream-secret", b"***")
+
+    run(answers(head % len(said) + said), test, key="sk-upstream-secret")
