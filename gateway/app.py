@@ -30,7 +30,7 @@ from gateway.context.digest import digest
 from gateway.context.policy import Policy, Window
 from gateway.dashboard import views
 from gateway.dialects import chat
-from gateway.errors import ConfigurationError, GatewayError, RequestError
+from gateway.errors import ConfigurationError, GatewayError
 from gateway.ledger.base import Ledger
 from gateway.ledger.memory import MemoryLedger
 from gateway.ledger.records import ConfigChanged, Entry
@@ -174,7 +174,7 @@ class App:
         if scope["type"] == "http":
             send = identified(send, new_id())
             if any(name == b"upgrade" and value.lower() == b"websocket" for name, value in scope["headers"]):
-                await errors.response(UpgradeRefused("WebSocket upgrades are not in this version"))(scope, receive, send)
+                await errors.response(errors.UpgradeRefused("WebSocket upgrades are not in this version"))(scope, receive, send)
                 return
             scope = dict(scope, path=canonical(scope["path"]))
         await self.rest(scope, receive, send)
@@ -294,13 +294,6 @@ def identified(send: Send, request_id: str) -> Send:
         await send(message)
 
     return sent
-
-
-class UpgradeRefused(RequestError):
-    """426 `upgrade_refused`: the client asked for another protocol on this connection."""
-
-    status = 426
-    code = "upgrade_refused"
 
 
 async def missing(request: Request, error: Exception) -> Response:

@@ -211,12 +211,7 @@ def finished(attempt: Attempt, answer: chat.Answer, outcome: Outcome, record_id:
     record = CallFinished(
         id=record_id,
         at=at,
-        snapshot_id=snapshot.id,
-        route=snapshot.route,
-        session=snapshot.session,
-        lineage=snapshot.lineage,
-        tenant=snapshot.tenant,
-        request_id=snapshot.request_id,
+        **snapshot.names,
         outcome=outcome,
         target=snapshot.target,
         status=attempt.status,

@@ -9,7 +9,7 @@ import time
 from collections.abc import AsyncGenerator, Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Protocol
+from typing import Any, Protocol
 
 from gateway import planning, routing
 from gateway.attempts import Attempt, Attempts, Delivered, answer_of, finished
@@ -119,7 +119,7 @@ class Gateway:
         route = self._route(call, request)
         facts["x-gateway-route"] = route.name
         arranged = layout.arrange(request, route.layout, chat.CHAT, observe=call.observe, memo=self.scans)
-        thread = self._thread(call, arranged.request, call.session or session)
+        thread = self._thread(call, route, arranged.request, call.session or session)
         attempts = Attempts(route.retry)
         for target in routing.order(route.targets, self.cooldowns.cooling(time.monotonic())):
             aim = self.aims[route.name, target.name]
@@ -166,11 +166,17 @@ class Gateway:
             )
         return route
 
-    def _thread(self, call: Call, request: Request, named: str | None) -> "Thread":
+    def _thread(self, call: Call, route: Route, request: Request, named: str | None) -> "Thread":
         """Return where the request stands. Its items are the arranged ones: a clock that moves on begins no new lineage."""
         links = lineage.links(lineage.seed(call.tenant), request.items)
-        session = named or chat.hint(request) or ""
-        return Thread(request=request, links=links, session=session, lineage=self.lineages.find(links, self.new_id()))
+        names = {
+            "route": route.name,
+            "session": named or chat.hint(request) or "",
+            "lineage": self.lineages.find(links, self.new_id()),
+            "tenant": call.tenant,
+            "request_id": call.request_id,
+        }
+        return Thread(request=request, links=links, names=names)
 
     async def _record(
         self,
@@ -190,11 +196,7 @@ class Gateway:
         snapshot = Snapshot(
             id=self.new_id(),
             at=datetime.now(UTC),
-            route=route.name,
-            session=thread.session,
-            lineage=thread.lineage,
-            tenant=call.tenant,
-            request_id=call.request_id,
+            **thread.names,
             attempt=number,
             target=target,
             observe=call.observe,
@@ -368,11 +370,7 @@ class Gateway:
             record = CallFinished(
                 id=self.new_id(),
                 at=datetime.now(UTC),
-                route=route.name,
-                session=thread.session,
-                lineage=thread.lineage,
-                tenant=call.tenant,
-                request_id=call.request_id,
+                **thread.names,
                 outcome=outcome,
                 latency_s=round(seconds, 6),
                 reason=error.message,
@@ -387,12 +385,14 @@ class Gateway:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Thread:
-    """Where a request stands among those before it: the chain over its items, its lineage, and the session it hints at."""
+    """Where a request stands among those before it: its arranged items and the chain over them.
+
+    `names` are the fields that name it in each of its records: route, session (a hint), lineage, tenant, request_id.
+    """
 
     request: Request
     links: list[bytes]
-    session: str
-    lineage: str
+    names: dict[str, Any]
 
 
 def is_stream(headers: Headers) -> bool:

@@ -93,6 +93,18 @@ class Snapshot:
     observe: bool
     expected: int
 
+    @property
+    def names(self) -> dict[str, Any]:
+        """What every record of this attempt is called by, by field."""
+        return {
+            "snapshot_id": self.id,
+            "route": self.route,
+            "session": self.session,
+            "lineage": self.lineage,
+            "tenant": self.tenant,
+            "request_id": self.request_id,
+        }
+
 
 class Lineages:
     """Which lineage an earlier request of this process belongs to, by the chain digest at its end; bounded, oldest first out."""
@@ -190,15 +202,7 @@ def entry(snapshot: Snapshot, request: Request, planned: Planned, policy_record:
         sent, more = codec.manifest(planned.prompt.request)
         bodies = bodies | more
     policy_digest, policy_body = policy_record
-    common: dict[str, Any] = {
-        "at": snapshot.at,
-        "snapshot_id": snapshot.id,
-        "route": snapshot.route,
-        "session": snapshot.session,
-        "lineage": snapshot.lineage,
-        "tenant": snapshot.tenant,
-        "request_id": snapshot.request_id,
-    }
+    common: dict[str, Any] = {"at": snapshot.at, **snapshot.names}
     composed = PromptComposed(
         **common,
         id=snapshot.id,

@@ -38,6 +38,13 @@ class NotFound(RequestError):
     code = "not_found"
 
 
+class UpgradeRefused(RequestError):
+    """426 `upgrade_refused`: the client asked for another protocol on this connection."""
+
+    status = 426
+    code = "upgrade_refused"
+
+
 def envelope(error: Exception, *, dialect: str = "chat") -> tuple[int, bytes, RawHeaders]:
     """Return status, JSON body and headers of the answer for an error. Never raises.
 

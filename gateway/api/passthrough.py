@@ -18,7 +18,6 @@ from gateway.errors import (
     GatewayError,
     InvalidRequest,
     ModelNotFound,
-    RequestError,
     RouteNotAllowed,
     UpstreamError,
     UpstreamTimeout,
@@ -128,13 +127,6 @@ class PassThrough:
         self._gateway.recorder.append_late(Entry(records=(record,)))
 
 
-class NotServed(RequestError):
-    """404 `not_found`: a path that holds a prompt and that this version does not plan."""
-
-    status = 404
-    code = "not_found"
-
-
 def tail(raw_path: str) -> str:
     """Return the path below `/v1/`, still percent-encoded. InvalidRequest for one that climbs out of it."""
     path = raw_path.split("?", 1)[0].lstrip("/")
@@ -145,5 +137,5 @@ def tail(raw_path: str) -> str:
             raise InvalidRequest("the path holds a dot segment; give it in its plain form")
     plain = unquote(path).casefold()
     if any(plain == each or plain.startswith(f"{each}/") for each in PLANNED):
-        raise NotServed(f"/v1/{path} is not in this version, and prompts are not passed through unplanned")
+        raise errors.NotFound(f"/v1/{path} is not in this version, and prompts are not passed through unplanned")
     return path.rstrip("/")

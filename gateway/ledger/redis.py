@@ -3,7 +3,7 @@
 One script appends an entry: it writes only when every body the entry rests on is there or given, and otherwise answers
 which are missing. Concurrent appends share a pipeline: while one is in flight the others queue, and the next flush
 takes them together. The writer packs its commands itself and sends them on one connection of redis-py's (which does
-names, TLS, log-in and parsing): redis-py's own pipeline costs several times as much. Nothing here needs Redis
+names, TLS, log-in and parsing), so that a whole batch is one write. Nothing here needs Redis
 to be up before the first append, and every wait is bounded.
 """
 

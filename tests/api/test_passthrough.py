@@ -7,7 +7,8 @@ from starlette.applications import Starlette
 from starlette.routing import Route
 
 from gateway.api.access import Key
-from gateway.api.passthrough import NotServed, PassThrough, tail
+from gateway.api.errors import NotFound
+from gateway.api.passthrough import PassThrough, tail
 from gateway.errors import InvalidRequest
 from gateway.providers.base import AttemptFailed, Failure
 from tests.api.test_chat import KEYS, Client
@@ -176,7 +177,7 @@ async def test_a_climbing_path_reaches_no_provider() -> None:
 
 @pytest.mark.parametrize("path", ["/v1/responses", "/v1/messages/count_tokens", "/v1/Chat/completions", "/v1/ch%61t/completions"])
 def test_a_prompt_is_not_passed_through_unplanned(path: str) -> None:
-    with pytest.raises(NotServed):
+    with pytest.raises(NotFound):
         tail(path)
 
 
