@@ -1,0 +1,39 @@
+"""Commands that run a gateway: `serve`, `demo`."""
+
+from typing import Annotated
+
+import typer
+
+from gateway.commands import Config, settings_of
+
+SIMULATED = "no settings file and no provider key in the environment: serving the built-in simulated provider"
+commands = typer.Typer()
+
+
+@commands.command()
+def serve(
+    config: Config = None,
+    host: Annotated[str | None, typer.Option(help="Address to listen on; default 127.0.0.1.")] = None,
+    port: Annotated[int | None, typer.Option(min=1, max=65_535, help="Port to listen on; default 4100.")] = None,
+    workers: Annotated[int, typer.Option(min=1, help="Worker processes.")] = 1,
+) -> None:
+    """Run the proxy."""
+    from gateway import app, settings
+
+    found = settings_of(config)
+    if found is None:
+        typer.echo(SIMULATED, err=True)
+        found = app.simulated_settings()
+    if host is not None or port is not None:
+        found = settings.with_server(found, host=host, port=port)
+    app.serve(found, workers=workers)
+
+
+@commands.command()
+def demo(once: Annotated[bool, typer.Option("--once", help="End after the table.")] = False) -> None:
+    """Play an agent session straight to a simulated provider and through the gateway, side by side."""
+    import asyncio
+
+    from gateway import demo as stage
+
+    asyncio.run(stage.play(once=once, write=typer.echo))
