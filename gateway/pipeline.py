@@ -60,6 +60,7 @@ class Call:
     request_id: str
     arrived: float
     tenant: str = ""
+    key: str = ""
     allows: Callable[[str], bool] = lambda route: True
     headers: Headers = ()
     query: str = ""
@@ -174,6 +175,7 @@ class Gateway:
             "session": named or chat.hint(request) or "",
             "lineage": self.lineages.find(links, self.new_id()),
             "tenant": call.tenant,
+            "key": call.key,
             "request_id": call.request_id,
         }
         return Thread(request=request, links=links, names=names)
@@ -387,7 +389,7 @@ class Gateway:
 class Thread:
     """Where a request stands among those before it: its arranged items and the chain over them.
 
-    `names` are the fields that name it in each of its records: route, session (a hint), lineage, tenant, request_id.
+    `names` are the fields that name it in each of its records: route, session (a hint), lineage, tenant, key, request_id.
     """
 
     request: Request

@@ -87,6 +87,7 @@ class Snapshot:
     session: str
     lineage: str
     tenant: str
+    key: str = ""
     request_id: str
     attempt: int
     target: str
@@ -102,6 +103,7 @@ class Snapshot:
             "session": self.session,
             "lineage": self.lineage,
             "tenant": self.tenant,
+            "key": self.key,
             "request_id": self.request_id,
         }
 

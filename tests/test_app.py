@@ -1,3 +1,4 @@
+import hashlib
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -38,6 +39,9 @@ passthrough: {provider: up}
 server: {max_body_bytes: 5000, cors_origins: ['https://page.example']}
 auth: {admin_key: boss}
 """
+
+
+KEY_SHA256 = hashlib.sha256(b"k").hexdigest()
 
 
 def settings(more: str = "") -> Settings:
@@ -102,6 +106,17 @@ async def test_each_planned_path_reaches_the_pipeline() -> None:
 
     assert [each.target for each in ledger.records if isinstance(each, CallFinished)] == ["up/tiny", "up/big"] * 3
     assert sum(isinstance(each, ConfigChanged) for each in ledger.records) == 1
+
+
+async def test_every_record_of_a_call_names_its_key() -> None:
+    ledger = MemoryLedger()
+    keyed = settings("auth: {keys: [{name: team, sha256: '" + KEY_SHA256 + "'}]}")
+    async with client(App(keyed, ledger)) as http:
+        await http.post("/v1/chat/completions", content=body(), headers={"x-api-key": "k"})
+
+    named = [each.key for each in ledger.records if not isinstance(each, ConfigChanged)]
+    assert len(named) == 4
+    assert set(named) == {"team"}
 
 
 async def test_without_a_ledger_calls_are_refused_and_it_still_lives() -> None:

@@ -132,7 +132,7 @@ def attempt(*kept: bytes, status: int | None = 200, prices: Prices | None = None
     arranged = talks.arranged([talks.user()])
     planned = plan_now(arranged, talks.policy(), Counter())
     assert isinstance(planned, Planned)
-    names = {name: name for name in ("id", "route", "session", "lineage", "tenant", "request_id", "target")}
+    names = {name: name for name in ("id", "route", "session", "lineage", "tenant", "key", "request_id", "target")}
     snapshot = Snapshot(**names, at=datetime.now(UTC), attempt=1, observe=False, expected=5)
     made = Attempt(snapshot=snapshot, prompt=planned.prompt, estimate=40, prices=prices, strip_usage=False, prefix=(b"", []))
     made.status = status

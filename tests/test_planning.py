@@ -25,7 +25,7 @@ def planned(policy: Policy = SMALL, messages: list[dict[str, Any]] = LONG, **fie
 
 
 def snapshot(observe: bool = False) -> Snapshot:
-    names = {name: name for name in ("id", "route", "session", "lineage", "tenant", "request_id", "target")}
+    names = {name: name for name in ("id", "route", "session", "lineage", "tenant", "key", "request_id", "target")}
     return Snapshot(**names, at=datetime.now(UTC), attempt=2, observe=observe, expected=9)
 
 

@@ -127,6 +127,7 @@ class ChatCompletions:
             request_id=facts["x-request-id"],
             arrived=arrived,
             tenant=caller.tenant,
+            key=caller.name,
             allows=lambda route: allows(caller, route),
             headers=headers,
             query=scope["query_string"].decode("latin-1"),

@@ -117,6 +117,7 @@ class PassThrough:
             at=datetime.now(UTC),
             route=ROUTE,
             tenant=caller.tenant,
+            key=caller.name,
             request_id=request_id,
             outcome=outcome,
             target=f"{self._name}/{path}",

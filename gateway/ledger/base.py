@@ -21,6 +21,14 @@ class Ledger(Protocol):
         """Yield the records in the order they were appended (or the reverse), lazily, in bounded memory."""
         ...
 
+    def follow(self, cursor: str = "") -> AsyncIterator[tuple[str, Record]]:
+        """Yield each record appended behind the cursor, in that order and lazily, with the cursor that stands behind it.
+
+        "" is the beginning. A cursor is the adapter's own text and stays good after restarts and in other processes; what
+        is appended later, by whichever gateway, stands behind every cursor given before.
+        """
+        ...
+
     async def find(self, snapshot_id: str) -> tuple[Record, ...]:
         """Return the records of one snapshot in order; empty when there is none."""
         ...

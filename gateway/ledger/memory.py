@@ -38,6 +38,10 @@ class MemoryLedger:
             if since is None or record.at >= since:
                 yield record
 
+    async def follow(self, cursor: str = "") -> AsyncIterator[tuple[str, Record]]:
+        for at, record in enumerate(self.records[int(cursor or 0) :], int(cursor or 0) + 1):
+            yield str(at), record
+
     async def find(self, snapshot_id: str) -> tuple[Record, ...]:
         return tuple(record for record in self.records if codec.group(record) == snapshot_id)
 

@@ -38,7 +38,7 @@ class Manifest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Common:
-    """What every record has. `id` sorts by time; `snapshot_id` groups the records of one attempt."""
+    """What every record has. `id` sorts by time; `snapshot_id` groups the records of one attempt; `key` is the key's name."""
 
     id: str
     at: datetime
@@ -47,6 +47,7 @@ class Common:
     session: str = ""
     lineage: str = ""
     tenant: str = ""
+    key: str = ""
     request_id: str = ""
 
 

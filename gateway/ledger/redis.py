@@ -142,6 +142,16 @@ class RedisLedger:
             edge = "(" + rows[-1][0].decode()
             first, last = (first, edge) if newest_first else (edge, last)
 
+    async def follow(self, cursor: str = "") -> AsyncIterator[tuple[str, Record]]:
+        rows: list[Any] = [(cursor.encode(), {})]
+        while rows:
+            edge = rows[-1][0]
+            rows = await self._ask("XRANGE", _STREAM, b"(" + edge if edge else b"-", b"+", "COUNT", _PAGE)
+            for name, fields in rows:
+                raw = _record(fields)
+                if raw is not None:
+                    yield name.decode(), codec.loads(raw)
+
     async def find(self, snapshot_id: str) -> tuple[Record, ...]:
         ids: list[bytes] = await self._ask("HVALS", _SNAPSHOT + snapshot_id.encode())
         found = []

@@ -106,6 +106,15 @@ class SQLiteLedger:
                 return
             after = rows[-1][0]
 
+    async def follow(self, cursor: str = "") -> AsyncIterator[tuple[str, Record]]:
+        # Numbers are given inside the one write transaction: a number is never seen before a smaller one.
+        rows: list[Any] = [(int(cursor or 0), b"")]
+        query = f"SELECT seq, record FROM records WHERE seq > ? ORDER BY seq LIMIT {_PAGE}"  # noqa: S608 - a constant
+        while rows:
+            rows = await self._query(query, (rows[-1][0],))
+            for number, record in rows:
+                yield str(number), codec.loads(record)
+
     async def find(self, snapshot_id: str) -> tuple[Record, ...]:
         rows = await self._query("SELECT record FROM records WHERE snapshot = ? ORDER BY seq", (snapshot_id,))
         return tuple(codec.loads(record) for (record,) in rows)

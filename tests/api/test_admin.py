@@ -41,6 +41,12 @@ class ListLedger:
         finally:
             self.open_readings -= 1
 
+    async def follow(self, cursor: str = "") -> AsyncIterator[tuple[str, Record]]:
+        await self.ready()
+        for at, record in enumerate(self.records[int(cursor or 0) :], int(cursor or 0) + 1):
+            self.read_count += 1
+            yield str(at), record
+
     async def find(self, snapshot_id: str) -> tuple[Record, ...]:
         await self.ready()
         return tuple(record for record in self.records if codec.group(record) == snapshot_id)

@@ -33,6 +33,10 @@ class ScriptedLedger:
     def read(self, *, since: datetime | None = None, newest_first: bool = False) -> AsyncIterator[Record]:
         return self._nothing()
 
+    async def follow(self, cursor: str = "") -> AsyncIterator[tuple[str, Record]]:
+        async for record in self._nothing():
+            yield cursor, record
+
     async def find(self, snapshot_id: str) -> tuple[Record, ...]:
         return ()
 

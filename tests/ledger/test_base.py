@@ -161,6 +161,24 @@ def test_reading_goes_forth_and_back_over_many_pages(run: Run) -> None:
     run(test)
 
 
+def test_following_goes_on_where_it_stopped(run: Run) -> None:
+    async def test(place: Place) -> None:
+        entries = [finished(f"s{at}", at=-at) for at in range(600)]
+        for entry in entries[:590]:
+            await place.ledger.append(entry)
+
+        seen = [each async for each in place.ledger.follow()]
+        assert [entry.records[0] for entry in entries[:590]] == [record for _, record in seen]
+        assert [each async for each in place.ledger.follow(seen[-1][0])] == []
+
+        for entry in entries[590:]:
+            await place.ledger.append(entry)
+        ids = [record.id async for _, record in place.ledger.follow(seen[300][0])]
+        assert [entry.records[0].id for entry in entries[301:]] == ids
+
+    run(test)
+
+
 def test_since_takes_the_moment_itself_and_all_after(run: Run) -> None:
     async def test(place: Place) -> None:
         written = [composed(at=at) for at in range(4)]
