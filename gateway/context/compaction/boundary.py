@@ -138,22 +138,23 @@ def step(cut: Cut, sizes: Sizes, rule: Rule, turn: _Turn) -> Cut:
     """Return the cut after one turn that reached the limit. The protections yield, the later first, before the limit does."""
     if rule.prune:
         cut = _pruned(cut, sizes, rule, turn)
-    if rule.fixed + sizes.prompt(cut, turn.end) < rule.limit or cut.boundary >= turn.newest:
+        if sizes.prompt(cut, turn.end) <= _goal(rule):
+            return cut
+    if cut.boundary >= turn.newest:
         return cut
     first, tail = _first(sizes, rule, turn), _tail(sizes, rule, turn)
     if cut.boundary and first and 0 not in cut.pins:
         first = 0  # given up by an earlier cut: it does not come back
-    moved = cut
     for kept, last in ((first, tail), (first, turn.newest), (0, turn.newest)):
         moved = _moved(cut, sizes, rule, turn, kept, last)
-        if moved.boundary > cut.boundary and rule.fixed + sizes.prompt(moved, turn.end) < rule.limit:
+        if rule.fixed + sizes.prompt(moved, turn.end) < rule.limit:
             return moved
     return moved
 
 
 def _moved(cut: Cut, sizes: Sizes, rule: Rule, turn: _Turn, first: int, last: int) -> Cut:
     """Return the nearest boundary up to group `last` that leaves low water and begins with a user; else the furthest."""
-    goal = int(rule.low_water * rule.limit) - rule.fixed
+    goal = _goal(rule)
 
     def at(boundary: int) -> Cut:
         pins = [*range(min(first, boundary)), *([turn.user] if first <= turn.user < boundary else [])]
@@ -193,11 +194,22 @@ def _tail(sizes: Sizes, rule: Rule, turn: _Turn) -> int:
     return min(first, turn.newest)
 
 
+def _goal(rule: Rule) -> int:
+    """Return what may be left of the groups after a cut: low water, less what is always there."""
+    return int(rule.low_water * rule.limit) - rule.fixed
+
+
 def _pruned(cut: Cut, sizes: Sizes, rule: Rule, turn: _Turn) -> Cut:
-    """Return the cut with old tool outputs pruned up to the protected tail, in one batch, if that brings enough."""
+    """Return the cut with old tool outputs pruned, oldest first, until low water is left, at most up to the protected tail.
+
+    One batch, and only if it brings enough: what is over low water then is cut in the same step, so that the prefix is
+    rewritten once. Pruning alone, above low water, wore the cache twice as often: 100 cuts for 66 on the transcripts at 8k.
+    """
     until = _tail(sizes, rule, turn)
     if until <= cut.pruned:
         return cut
-    more = replace(cut, pruned=until)
+    goal, deeper = _goal(rule), range(cut.pruned + 1, until + 1)
+    low = bisect_left(deeper, True, key=lambda pruned: sizes.prompt(replace(cut, pruned=pruned), turn.end) <= goal)
+    more = replace(cut, pruned=deeper[min(low, len(deeper) - 1)])
     reclaimed = sizes.prompt(cut, turn.end) - sizes.prompt(more, turn.end)
     return more if reclaimed >= rule.limit * MINIMUM_RECLAIM else cut

@@ -89,12 +89,17 @@ class Twin:
         for start in reversed(starts):
             if self.size(set(range(self.head, start)), self.head, end) - rule.fixed <= allowed:
                 tail = start
+        low = int(rule.low_water * rule.limit)
         if rule.prune and tail > self.front:
-            saved = self.size(self.gone, self.front, end) - self.size(self.gone, tail, end)
-            self.front = tail if saved >= rule.limit * 0.1 else self.front
-        if self.size(self.gone, self.front, end) < rule.limit or self.boundary >= newest:
-            return
-        self.cut(starts, tail, newest, end)
+            fronts = [start for start in [*starts, end] if self.front < start <= tail]
+            enough = [front for front in fronts if self.size(self.gone, front, end) <= low]
+            front = [*enough, tail][0]
+            saved = self.size(self.gone, self.front, end) - self.size(self.gone, front, end)
+            self.front = front if saved >= rule.limit * 0.1 else self.front
+            if self.size(self.gone, self.front, end) <= low:
+                return
+        if self.boundary < newest:
+            self.cut(starts, tail, newest, end)
 
     def cut(self, starts: list[int], tail: int, newest: int, end: int) -> None:
         users = [at for at in starts if self.items[at].kind is Kind.USER]
@@ -109,13 +114,13 @@ class Twin:
                 first = min(at for at in range(self.head, end) if at not in gone)
                 if not users or self.items[first].kind is Kind.USER:
                     made.append((start, gone, self.size(gone, self.front, end)))
-            goal = int(self.rule.low_water * self.rule.limit)
-            best = next((each for each in made if each[2] <= goal), made[-1] if made else None)
+            low = int(self.rule.low_water * self.rule.limit)
+            best = next((each for each in made if each[2] <= low), made[-1] if made else None)
             if best and (best[2] < self.rule.limit or keep == self.head):
                 self.boundary, self.gone = best[0], best[1]
                 self.first_lost = self.head in best[1]
-                if best[2] < self.rule.limit:
-                    return
+            if self.size(self.gone, self.front, end) < self.rule.limit:
+                return
 
     def group_of(self, start: int, starts: list[int], end: int) -> set[int]:
         return set(range(start, next((at for at in starts if at > start), end))) if start >= 0 else set()
