@@ -21,16 +21,17 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from gateway import logs, planning, routing
 from gateway import settings as configuration
-from gateway.api import admin, cors, errors, health, models
+from gateway.api import admin, cors, errors, guard, health, models
 from gateway.api.access import AdminOnly, authorise
 from gateway.api.chat import ChatCompletions, ClientLeft, read_body
 from gateway.api.passthrough import PassThrough
+from gateway.api.sessions import LOGIN_PATH, Sessions
 from gateway.context import layout
 from gateway.context.digest import digest
 from gateway.context.policy import Policy, Window
 from gateway.dashboard import views
 from gateway.dialects import chat
-from gateway.errors import ConfigurationError, GatewayError
+from gateway.errors import ConfigurationError, GatewayError, RouteNotAllowed
 from gateway.ledger.base import Ledger
 from gateway.ledger.memory import MemoryLedger
 from gateway.ledger.records import ConfigChanged, Entry
@@ -168,6 +169,9 @@ class App:
         self.rest = cors.Cors(self.rest, self._origins)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if self._is_unasked(scope):
+            await errors.response(RouteNotAllowed(guard.UNASKED))(scope, receive, send)
+            return
         if scope["type"] == "http" and scope["method"] == "POST" and canonical(scope["path"]) == CHAT_PATH:
             await self.chat(scope, receive, send)
             return
@@ -179,8 +183,14 @@ class App:
             scope = dict(scope, path=canonical(scope["path"]))
         await self.rest(scope, receive, send)
 
+    def _is_unasked(self, scope: Scope) -> bool:
+        keyless = scope["type"] == "http" and scope["method"] != "OPTIONS" and not self.settings.auth.keys
+        return keyless and guard.is_unasked(scope["headers"], self._origins())
+
     def _routes(self) -> list[BaseRoute]:
-        private = [Middleware(AdminOnly, admin_key=self._admin_key)]
+        shown = [Middleware(guard.Marked, headers=guard.PAGES)]
+        private = [*shown, Middleware(guard.SameOrigin), Middleware(AdminOnly, admin_key=self._admin_key)]
+        sessions = Sessions(self._admin_key)
         pages = views.Dashboard(self.ledger)
         ready = health.Ready(self.ledger, timeout_s=self.settings.ledger.timeout_s)
 
@@ -200,9 +210,16 @@ class App:
             Route("/v1/models/{model:path}", self._models),
             Mount("/gateway", routes=self._administration(), middleware=private),
             Route("/metrics", metrics, middleware=private),
+            Route(LOGIN_PATH, sessions.login, methods=["GET", "POST"], middleware=shown),
+            Route("/dashboard/logout", sessions.logout, methods=["POST"], middleware=shown),
             Route("/dashboard", pages.page, middleware=private),
             Route("/dashboard/static/style.css", pages.style, middleware=private),
-            Route("/v1/{path:path}", self.passthrough.answer, methods=["GET", "POST", "PUT", "PATCH", "DELETE"]),
+            Route(
+                "/v1/{path:path}",
+                self.passthrough.answer,
+                methods=["GET", "POST", "PUT", "PATCH", "DELETE"],
+                middleware=[Middleware(guard.Marked, headers=guard.DATA)],
+            ),
         ]
 
     def _administration(self) -> list[BaseRoute]:

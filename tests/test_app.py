@@ -195,6 +195,34 @@ async def test_what_the_admin_sees_needs_the_admin_key() -> None:
         assert (await http.get("/health/live")).status_code == 200
 
 
+async def test_without_keys_no_page_of_a_browser_spends_this_machines_money() -> None:
+    ledger = MemoryLedger()
+    async with client(App(settings(), ledger)) as http:
+        for path in ("/v1/chat/completions", "/chat/completions", "/v1/embeddings", "/gateway/explain"):
+            for origin in ("https://evil.example", "null", "http://rebound.example"):
+                headers = {"origin": origin, "content-type": "text/plain"}
+                answer = await http.post(path, content=body(), headers=headers)
+                assert (answer.status_code, answer.json()["error"]["code"]) == (403, "route_not_allowed")
+        assert (await http.post("/gateway/explain", content=body(), headers={"origin": "http://127.0.0.1"})).status_code == 200
+
+    assert not any(isinstance(each, CallFinished) for each in ledger.records)
+
+
+async def test_the_admin_logs_in_by_form_and_out_again() -> None:
+    async with client(App(settings(MORE), MemoryLedger())) as http:
+        asked = await http.get("/dashboard", headers={"accept": "text/html"})
+        assert asked.headers["location"] == "/dashboard/login?next=%2Fdashboard"
+        assert (await http.get(asked.headers["location"])).status_code == 200
+        assert (await http.post("/dashboard/login", data={"key": "boss"})).status_code == 303
+        page = await http.get("/dashboard")
+        assert page.status_code == 200
+        assert "script-src" in (await http.get("/gateway/config")).headers["content-security-policy"]
+        foreign = await http.post("/gateway/explain", content=body(), headers={"origin": "https://page.example"})
+        assert foreign.status_code == 403
+        await http.post("/dashboard/logout")
+        assert (await http.get("/dashboard")).status_code == 401
+
+
 async def test_origins_that_are_named_are_let_in() -> None:
     async with client(App(settings(MORE), MemoryLedger())) as http:
         for origin, told in (("https://page.example", "https://page.example"), ("https://evil.example", None)):

@@ -4,7 +4,7 @@ import base64
 import binascii
 import hashlib
 import hmac
-import ipaddress
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -12,15 +12,14 @@ from typing import Protocol
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from gateway.api import errors
+from gateway.api import errors, sessions
+from gateway.api.hosts import asks_for_loopback, is_loopback
 from gateway.errors import InvalidKey
 
 RawHeaders = Iterable[tuple[bytes, bytes]]  # names in lower case, as ASGI gives them
 
-CHALLENGE = (b"www-authenticate", b'Basic realm="contextplane", charset="UTF-8"')
-
-# Whoever put these there is not the one at the other end of the connection, so a loopback peer says nothing.
-FORWARDED = frozenset({b"forwarded", b"x-forwarded-for", b"x-forwarded-host", b"x-real-ip"})
+# Bearer, not Basic: a browser would ask for a password in a window of its own, and then send it with other sites' posts too.
+CHALLENGE = (b"www-authenticate", b'Bearer realm="contextplane"')
 
 
 class Key(Protocol):
@@ -85,28 +84,37 @@ def admin(headers: RawHeaders, admin_key: str | None, client_host: str | None) -
         if not any(hmac.compare_digest(hashlib.sha256(each).digest(), wanted) for each in given):
             raise InvalidKey("this page needs the admin key, as Authorization: Bearer, x-api-key, or as password of HTTP Basic")
         return
-    if not (_is_loopback(client_host) and _asks_for_loopback(headers)):
+    if not (is_loopback(client_host) and asks_for_loopback(headers)):
         raise InvalidKey("without auth.admin_key this page answers on loopback only; set one to open it to others")
 
 
 class AdminOnly:
-    """ASGI: lets only the admin through to `app`. `admin_key` is asked each time, since a reload may change it."""
+    """ASGI: lets only the admin through to `app`, by key or by the session cookie; a browser without either gets the login form.
 
-    def __init__(self, app: ASGIApp, admin_key: Callable[[], str | None]) -> None:
+    `admin_key` is asked each time, since a reload may change it.
+    """
+
+    def __init__(self, app: ASGIApp, admin_key: Callable[[], str | None], *, clock: Callable[[], float] = time.time) -> None:
         self.app = app
         self.admin_key = admin_key
+        self._clock = clock
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        client = scope.get("client")
-        key = self.admin_key()
+        headers, client, key = scope["headers"], scope.get("client"), self.admin_key()
+        if key and any(sessions.holds(token, key, self._clock()) for token in sessions.tokens(headers)):
+            await self.app(scope, receive, send)
+            return
         try:
-            admin(scope["headers"], key, client[0] if client else None)
+            admin(headers, key, client[0] if client else None)
         except InvalidKey as error:
-            refusal = errors.response(error, headers=[CHALLENGE] if key else [])
-            await refusal(scope, receive, send)
+            if key and scope["method"] == "GET" and any(name == b"accept" and b"text/html" in value for name, value in headers):
+                answer = sessions.to_login(scope["path"], scope["query_string"])
+            else:
+                answer = errors.response(error, headers=[CHALLENGE] if key else [])
+            await answer(scope, receive, send)
             return
         await self.app(scope, receive, send)
 
@@ -129,29 +137,3 @@ def _passwords(headers: RawHeaders) -> Iterator[bytes]:
                 yield base64.b64decode(token.strip(), validate=True).partition(b":")[2]
             except binascii.Error:
                 continue  # not base64: no password was given
-
-
-def _asks_for_loopback(headers: RawHeaders) -> bool:
-    hosts = [value for name, value in headers if name == b"host"]
-    return not any(name in FORWARDED for name, _ in headers) and all(_is_loopback(_host(value)) for value in hosts)
-
-
-def _host(value: bytes) -> str:
-    """Return the host of a Host header without its port."""
-    text = value.decode("latin-1").strip().lower()
-    if text.startswith("["):
-        return text[1:].partition("]")[0]
-    return text.partition(":")[0]
-
-
-def _is_loopback(host: str | None) -> bool:
-    if host is None:
-        return False
-    if host == "localhost" or host.endswith(".localhost"):
-        return True
-    try:
-        address = ipaddress.ip_address(host)
-    except ValueError:
-        return False
-    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
-    return (mapped or address).is_loopback

@@ -7,6 +7,7 @@ from starlette.responses import PlainTextResponse
 from starlette.testclient import TestClient
 
 from gateway.api.access import AdminOnly, Caller, admin, allows, authorise
+from gateway.api.sessions import COOKIE, LIFE_S, issue
 from gateway.errors import InvalidKey
 
 
@@ -126,22 +127,43 @@ def test_another_key_does_not_open_even_on_loopback(value: bytes) -> None:
     assert "ad-min" not in caught.value.message
 
 
-def test_the_guard_asks_browsers_for_a_password_and_follows_a_reload() -> None:
+NOW = 1_800_000_000.0
+
+
+def guarded(key: str | None, *, now: float = NOW) -> TestClient:
+    app = AdminOnly(PlainTextResponse("in"), lambda: key, clock=lambda: now)
+    return TestClient(app, client=("10.0.0.7", 1), follow_redirects=False)
+
+
+def test_the_guard_sends_browsers_to_the_form_and_programs_away() -> None:
+    page = guarded("one").get("/dashboard?route=a&since=1", headers={"accept": "text/html,*/*"})
+    assert (page.status_code, page.headers["location"]) == (303, "/dashboard/login?next=%2Fdashboard%3Froute%3Da%26since%3D1")
+
+    refused = guarded("one").get("/dashboard")
+    assert refused.status_code == 401
+    assert refused.headers["www-authenticate"].startswith("Bearer ")
+
+
+def test_the_guard_follows_a_reload() -> None:
     keys = ["one"]
     client = TestClient(AdminOnly(PlainTextResponse("in"), lambda: keys[0]))
 
-    refused = client.get("/dashboard")
-    assert refused.status_code == 401
-    assert refused.headers["www-authenticate"].startswith("Basic ")
     assert client.get("/dashboard", auth=("anyone", "one")).text == "in"
     keys[0] = "two"
     assert client.get("/dashboard", auth=("anyone", "one")).status_code == 401
 
 
-def test_the_guard_does_not_ask_for_a_password_that_does_not_exist() -> None:
-    client = TestClient(AdminOnly(PlainTextResponse("in"), lambda: None), client=("10.0.0.7", 1))
+def test_a_session_opens_until_it_ends_or_the_key_changes() -> None:
+    cookie = {"cookie": f"theme=dark; {COOKIE}=forged; {COOKIE}={issue('one', NOW, 'n')}"}
 
-    refused = client.get("/dashboard")
+    assert guarded("one").get("/dashboard", headers=cookie).text == "in"
+    assert guarded("one", now=NOW + LIFE_S).get("/dashboard", headers=cookie).status_code == 401
+    assert guarded("two").get("/dashboard", headers=cookie).status_code == 401
+    assert guarded(None).get("/dashboard", headers=cookie).status_code == 401
+
+
+def test_the_guard_does_not_ask_for_a_key_that_does_not_exist() -> None:
+    refused = guarded(None).get("/dashboard", headers={"accept": "text/html"})
 
     assert refused.status_code == 401
     assert "www-authenticate" not in refused.headers
