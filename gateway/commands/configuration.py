@@ -1,4 +1,4 @@
-"""Commands about the settings file: `check`, `schema`, `explain`."""
+"""Commands about the settings file: `check`, `schema`, `explain`, `import-litellm`."""
 
 import json
 import os
@@ -73,3 +73,28 @@ def explain(
         for name, value in target.items():
             if name not in ("target", "verdict") and value != []:
                 typer.echo(f"  {name:<12}  {listed(value) if isinstance(value, dict) else value}")
+
+
+@commands.command("import-litellm")
+def import_litellm(
+    file: Annotated[Path, typer.Argument(exists=True, dir_okay=False, readable=True, help="A LiteLLM proxy configuration.")],
+    output: Annotated[Path | None, typer.Option("--output", help="Write the settings here; default standard output.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Turn a LiteLLM proxy YAML into ours; say what was kept, changed and refused."""
+    from dataclasses import asdict
+
+    from gateway import litellm_import
+
+    made = litellm_import.convert(file.read_text(encoding="utf-8-sig"), os.environ)
+    if output is not None:
+        output.write_text(made.yaml, encoding="utf-8")
+    if as_json:
+        typer.echo(json.dumps(asdict(made)))
+        return
+    if output is None:
+        typer.echo(made.yaml, nl=False)
+    for each in made.findings:
+        typer.echo(f"{each.fate:<8} {each.path}: {each.said}", err=True)
+    if made.variables:
+        typer.echo(f"set in the environment: {', '.join(made.variables)}", err=True)

@@ -148,6 +148,8 @@ def _provider(document: Document, path: Path, provider: dict[str, Value]) -> Non
     elif not str(provider["api_key"] or "").strip():
         _note(document, (*path, "api_key"), f"the key of provider {name} is empty: give ${{VARIABLE}}, or `none` or `client`")
     if "base_url" not in provider:
+        if provider.get("kind") == "litellm":  # which knows its providers' addresses
+            return
         _note(document, (*path, "base_url"), "is missing, and is required")
         return
     _address(document, (*path, "base_url"), provider["base_url"])

@@ -87,3 +87,23 @@ def test_explain_refuses_what_the_gateway_would_refuse(
 
 def test_explain_of_a_file_that_is_not_there_ends_with_status_2(tmp_path: Path) -> None:
     assert run("explain", tmp_path / "none.json").exit_code == 2
+
+
+def test_import_litellm_writes_settings_that_check_and_says_what_became_of_each_key(tmp_path: Path) -> None:
+    theirs, ours = tmp_path / "litellm.yaml", tmp_path / "ours.yaml"
+    theirs.write_text("model_list: [{model_name: m, litellm_params: {model: openai/m, weight: 2}}]")
+    printed, written = run("import-litellm", theirs), run("import-litellm", theirs, "--output", ours)
+    as_json = run("import-litellm", theirs, "--json")
+
+    assert (printed.exit_code, written.exit_code, written.stdout) == (0, 0, "")
+    assert printed.stdout == ours.read_text()
+    assert "refused  model_list[0].litellm_params.weight: nothing here corresponds to it" in printed.stderr
+    assert "set in the environment: OPENAI_API_KEY" in printed.stderr
+    assert json.loads(as_json.stdout)["yaml"] == printed.stdout
+    assert run("check", ours, OPENAI_API_KEY="k").exit_code == 0
+
+
+def test_import_litellm_of_something_else_ends_with_status_2(tmp_path: Path) -> None:
+    (tmp_path / "x.yaml").write_text("routes: []")
+
+    assert run("import-litellm", tmp_path / "x.yaml").exit_code == 2
