@@ -58,6 +58,7 @@ class PromptComposed(Common):
     `request` is the client's body, `prompt` what leaves; equal when nothing was changed. `policy` is the digest of the
     policy's body. `evidence` is JSON the pure core was told by the world (counting mode and, later, summaries). `runway`
     has estimate, limit, window, reserve in tokens (window None: unknown). `counted`: by tokenizer rather than by bytes.
+    `cache_marks` are the marks in the prompt, the client's own with them. `counterfactual_tokens` as in `CallFinished`.
     """
 
     TYPE: ClassVar[str] = "PromptComposed"
@@ -75,6 +76,8 @@ class PromptComposed(Common):
     compaction: str = "none"
     layout: Mapping[str, int] = field(default_factory=dict)
     cache_expected_tokens: int | None = None
+    counterfactual_tokens: int | None = None
+    cache_marks: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,6 +101,15 @@ class CallFinished(Common):
 
     The reply's body is JSON {"text", "tool_calls", "finish_reason", "refusal"?}. `reason` says why an attempt gave way to
     another target. `cost_usd` None: the price or the usage is unknown. A refused request has no snapshot and no target.
+
+    `cost_parts_usd` are its parts, `uncached`, `cached`, `written` and `output`; empty when the cost is unknown.
+    Cached tokens that were expected and those reported are the provider's own tokens, None: not known. A miss has
+    `miss_cause`, one of `cache.diagnose.Cause`. Where the prompt parts from an earlier one, `miss_against` is that
+    snapshot's id, `miss_segment` (`tools`, `stable`, `semi`, `dynamic`) and `miss_item` say in which part and in which of
+    its items, and `miss_offset` is the first byte of this prompt that differs; the text around it is rebuilt from the bodies.
+    `miss_tokens` were lost, and cost `miss_usd` more than they would have. After a failover, that is the cold start.
+    `counterfactual_tokens` would have been cached had the client's own request gone out; `saved_usd` is what that would
+    have cost above what was paid, negative when it would have been cheaper. Both are simulated, None: not known.
     """
 
     TYPE: ClassVar[str] = "CallFinished"
@@ -109,9 +121,18 @@ class CallFinished(Common):
     usage: Usage | None = None
     usage_estimated: bool = False
     cost_usd: float | None = None
+    cost_parts_usd: Mapping[str, float] = field(default_factory=dict)
     cache_expected_tokens: int | None = None
     cache_reported_tokens: int | None = None
     miss_cause: str | None = None
+    miss_against: str | None = None
+    miss_segment: str | None = None
+    miss_item: int | None = None
+    miss_offset: int | None = None
+    miss_tokens: int | None = None
+    miss_usd: float | None = None
+    counterfactual_tokens: int | None = None
+    saved_usd: float | None = None
     reply: bytes | None = None
     reason: str | None = None
 

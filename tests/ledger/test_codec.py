@@ -10,7 +10,7 @@ from gateway.context.digest import digest
 from gateway.context.items import Request
 from gateway.errors import LedgerError
 from gateway.ledger import codec
-from gateway.ledger.records import CompactionApplied, ConfigChanged, Record
+from gateway.ledger.records import CallFinished, CompactionApplied, ConfigChanged, Record
 from tests.ledger.values import START, composed, finished, request
 
 
@@ -100,6 +100,20 @@ def test_a_record_survives_its_json(record: Record) -> None:
     assert {renamed.get(each.name, each.name) for each in dataclasses.fields(record)} | {"type", "version"} == set(fields)
     assert fields["at"] == "2026-01-01T00:00:00+00:00"
     assert record == codec.loads(data)
+
+
+def test_a_record_from_before_misses_were_diagnosed_is_read() -> None:
+    fields = orjson.loads(codec.dumps(finished("s").records[0]))
+    old = {name: value for name, value in fields.items() if not name.startswith("miss_") or name == "miss_cause"}
+    for name in ("cost_parts_usd", "counterfactual_tokens", "saved_usd"):
+        del old[name]
+
+    record = codec.loads(orjson.dumps(old))
+
+    assert isinstance(record, CallFinished)
+    assert record.miss_against is None
+    assert record.saved_usd is None
+    assert record.cost_parts_usd == {}
 
 
 def test_text_that_is_no_unicode_does_not_cost_the_record() -> None:

@@ -58,5 +58,8 @@ def finished(snapshot: str, *, at: int = 0, reply: bytes = b'{"text":"yes"}') ->
     record = CallFinished(
         id=os.urandom(16).hex(), at=START + timedelta(seconds=at), snapshot_id=snapshot, outcome=Outcome.COMPLETED, target="p/m",
         status=200, latency_s=0.25, usage=Usage(input_tokens=5, output_tokens=1), cost_usd=0.001, reply=digest(reply),
+        cost_parts_usd={"uncached": 0.0005, "output": 0.0005}, miss_cause="prefix_changed", miss_against="earlier",
+        miss_segment="semi", miss_item=2, miss_offset=321, miss_tokens=40, miss_usd=0.0002,
+        counterfactual_tokens=3, saved_usd=-0.0001,
     )  # fmt: skip
     return codec.entry((record,), {digest(reply): reply})
