@@ -1,16 +1,14 @@
-"""The composition root: settings -> adapters -> Gateway -> ASGI app. Knows all, decides nothing."""
+"""The composition root: settings -> adapters -> Gateway -> ASGI app. Knows all, decides nothing.
+
+`wiring` makes the parts, this module puts them together and answers HTTP, `serving` runs it in one process or several.
+"""
 
 import contextlib
 import logging
-import os
-import signal
-import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
-import uvicorn
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
@@ -19,127 +17,28 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Mount, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from gateway import logs, planning, routing
-from gateway import settings as configuration
+from gateway import planning, routing
 from gateway.api import admin, cors, errors, guard, health, models
 from gateway.api.access import AdminOnly, authorise
 from gateway.api.chat import ChatCompletions, ClientLeft, read_body
 from gateway.api.passthrough import PassThrough
 from gateway.api.sessions import LOGIN_PATH, Sessions
 from gateway.context import layout
-from gateway.context.digest import digest
-from gateway.context.policy import Policy, Window
 from gateway.dashboard import views
 from gateway.dialects import chat
-from gateway.errors import ConfigurationError, GatewayError, RouteNotAllowed
+from gateway.errors import GatewayError, RouteNotAllowed
 from gateway.ledger.base import Ledger
 from gateway.ledger.memory import MemoryLedger
 from gateway.ledger.records import ConfigChanged, Entry
-from gateway.ledger.redis import RedisLedger
-from gateway.ledger.sqlite import SQLiteLedger
-from gateway.pipeline import Aim, Gateway
-from gateway.providers import catalog, simulated, tokenizers
-from gateway.providers.base import Endpoint, Upstream
-from gateway.providers.openai import OpenAIUpstream
+from gateway.pipeline import Gateway
+from gateway.providers.base import Upstream
 from gateway.providers.tokenizers import Counter
-from gateway.settings import Provider, Settings
+from gateway.settings import Settings
 from gateway.telemetry import Metrics
+from gateway.wiring import aims_of, new_id, open_ledger, upstream_of
 
 LOG = logging.getLogger("gateway")
-DEFAULT_RESERVE_TOKENS = 8_192
-UNKNOWN_WINDOW_CEILING_TOKENS = 131_072  # for a target whose window nobody knows, on a route without a ceiling
-KEEP_ALIVE_S = 75  # longer than the 60 s of usual balancers, so that they and not we close an idle connection
 CHAT_PATH = "/v1/chat/completions"
-CONFIG_VARIABLE = "GATEWAY_CONFIG_FILE"  # how a worker process learns which file its parent was given
-
-
-def new_id() -> str:
-    """Return a new id: 32 hex characters that sort by time (milliseconds), then by chance."""
-    return f"{time.time_ns() // 1_000_000:012x}{os.urandom(10).hex()}"
-
-
-def open_ledger(url: str, timeout_s: float, *, pool: int = 16, fsynced: bool = False) -> Ledger:
-    """Return the ledger that the URL names. ConfigurationError for a scheme that is not served."""
-    if url.startswith("sqlite:"):
-        return SQLiteLedger.open(url.removeprefix("sqlite:").removeprefix("//") or "gateway.db", timeout_s, fsynced=fsynced)
-    if url.startswith(("redis://", "rediss://")):
-        try:
-            return RedisLedger(url, timeout_s, pool)
-        except ValueError:  # its message may hold what stands in the URL
-            raise ConfigurationError("the ledger's URL cannot be read; write redis://HOST:PORT/DB") from None
-    raise ConfigurationError(f"no ledger for {url.split(':', 1)[0]}:…; sqlite:FILE, redis:// and rediss:// are served")
-
-
-def policy_of(route: routing.Route, target: routing.Target, provider: Provider, row: catalog.Row | None) -> Policy:
-    """Return everything the core is told about one target of one route: the settings file first, then the catalog.
-
-    A reserve that the route does not name is 8,192 tokens, or a quarter of a small window. A target whose window is not
-    known gets the route's ceiling, or 131,072 tokens, and one warning: an unknown window is not an infinite one.
-    """
-    tokens = target.window_tokens or (row.window if row else None)
-    source = "yaml" if target.window_tokens else "litellm" if tokens else "unknown"
-    window = Window(tokens=tokens, output_limit=target.output_limit_tokens or (row.output_limit if row else None), source=source)
-    ceiling = route.budget.input_tokens
-    if source == "litellm" and row is not None and row.input_limit is not None:  # what the prompt alone may have
-        ceiling = row.input_limit if ceiling is None else min(ceiling, row.input_limit)
-    if tokens is None and ceiling is None:
-        ceiling = UNKNOWN_WINDOW_CEILING_TOKENS
-        LOG.warning("the window of %s is not known: %d tokens are taken; set window_tokens on the target", target.name, ceiling)
-    reserve = route.budget.output_reserve_tokens
-    if reserve is None:
-        reserve = min(DEFAULT_RESERVE_TOKENS, tokens // 4) if tokens else DEFAULT_RESERVE_TOKENS
-    return Policy(
-        model=target.model,
-        window=window,
-        ceiling_tokens=ceiling,
-        reserve_tokens=reserve,
-        margin=route.budget.margin,
-        shrink_output=route.budget.shrink_output,
-        tokenizer=target.tokenizer or catalog.tokenizer(target.model),
-        safety=target.safety,
-        compaction=route.compaction,
-        layout=route.layout,
-        drop_fields=provider.drop_fields,
-        rename_fields=provider.rename_fields,
-        developer_role=provider.developer_role,
-    )
-
-
-def upstream_of(provider: Provider) -> OpenAIUpstream:
-    """Return the adapter for one provider; secrets are revealed here and nowhere else."""
-    timeout = provider.timeout
-    return OpenAIUpstream(
-        Endpoint(
-            name=provider.name,
-            base_url=provider.base_url,
-            key=provider.api_key.reveal() if provider.api_key else None,
-            client_key=provider.key_mode == "client",
-            headers=tuple((name, value.reveal()) for name, value in provider.headers),
-            query=tuple((name, value.reveal()) for name, value in provider.query),
-            connect_s=timeout.connect_s,
-            first_byte_s=timeout.first_byte_s,
-            idle_s=timeout.idle_s,
-            total_s=timeout.total_s,
-        )
-    )
-
-
-def aims_of(settings: Settings, upstreams: Mapping[str, Upstream]) -> dict[tuple[str, str], Aim]:
-    """Return what each target of each route resolves to."""
-    targets = {(route.name, target.name): (route, target) for route in settings.routes for target in route.targets}
-    lacking = [target for _, target in targets.values() if target.window_tokens is None or target.prices is None]
-    rows = catalog.lookup((target.provider, target.model) for target in lacking) if lacking else {}
-    aims = {}
-    for key, (route, target) in targets.items():
-        row = rows.get((target.provider, target.model))
-        tokenizers.check(target.tokenizer or catalog.tokenizer(target.model))
-        policy = policy_of(route, target, settings.providers[target.provider], row)
-        body = policy.to_json()
-        prices = target.prices or (row.prices if row else None)
-        aims[key] = Aim(
-            target=target, policy=policy, policy_record=(digest(body), body), upstream=upstreams[target.provider], prices=prices
-        )
-    return aims
 
 
 class App:
@@ -374,53 +273,3 @@ def build(settings: Settings) -> App:
     """Return the application for these settings. Opens no connection yet; a file of SQLite is opened."""
     each = settings.ledger
     return App(settings, open_ledger(each.url.reveal(), each.timeout_s, pool=each.pool, fsynced=each.durability == "fsynced"))
-
-
-def from_file() -> App:
-    """Return the application of one worker process, which reads the same settings file as its parent."""
-    settings = configuration.read(Path(os.environ[CONFIG_VARIABLE]), os.environ)
-    logs.configure(settings.log.level, settings.log.format)
-    return build(settings)
-
-
-def serve(settings: Settings, workers: int = 1) -> None:
-    """Serve until a signal ends it. Several workers need a settings file, which each of them reads."""
-    logs.configure(settings.log.level, settings.log.format)
-    options: dict[str, Any] = {
-        "host": settings.server.host,
-        "port": settings.server.port,
-        "loop": "uvloop",
-        "http": "httptools",
-        "ws": "none",
-        "access_log": False,
-        "proxy_headers": False,  # who calls is decided by keys, never by what a client says of its address
-        "server_header": False,
-        "log_config": None,
-        "timeout_keep_alive": int(settings.server.keepalive_s) or KEEP_ALIVE_S,
-        "timeout_graceful_shutdown": max(1, int(settings.server.shutdown_grace_s)),
-    }
-    if workers == 1:
-        signal.signal(
-            signal.SIGHUP, lambda number, frame: LOG.warning("SIGHUP: reload is not in this version; the config in force stays")
-        )
-        uvicorn.run(build(settings), **options)
-        return
-    if not Path(settings.source).is_file():
-        raise ConfigurationError("several workers need a settings file: give one with --config")
-    os.environ[CONFIG_VARIABLE] = settings.source
-    uvicorn.run("gateway.app:from_file", factory=True, workers=workers, **options)
-
-
-SIMULATED = """
-providers: {{simulated: {{kind: openai, base_url: 'http://127.0.0.1:{port}/v1', api_key: none}}}}
-routes:
-  - name: simulated
-    models: ['*']
-    targets: [{{provider: simulated, model: simulated, window_tokens: 128000, output_limit_tokens: 16000, tokenizer: o200k_base}}]
-"""
-
-
-def simulated_settings() -> Settings:
-    """Return settings for the built-in simulated provider, which is started beside the gateway on a free port."""
-    port = simulated.start_in_thread({"simulated": simulated.SimulatedModel(window_tokens=128_000, output_limit=16_000)})
-    return configuration.load(SIMULATED.format(port=port), source="the built-in simulated provider", env={})

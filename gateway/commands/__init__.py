@@ -39,7 +39,7 @@ def ledger_of(config: Path | None, url: str | None) -> "Ledger":
     ConfigurationError for a file of SQLite that is not there: reading must not make one, and an empty answer from a
     mistyped path would pass for a good one.
     """
-    from gateway import app
+    from gateway import wiring
 
     found = None if url else settings_of(config)
     place = url or (found.ledger.url.reveal() if found else DEFAULT_LEDGER)
@@ -48,8 +48,8 @@ def ledger_of(config: Path | None, url: str | None) -> "Ledger":
         if not Path(path).is_file():
             raise ConfigurationError(f"there is no ledger file {path}; name another with --ledger URL or --config FILE")
     if found is None:
-        return app.open_ledger(place, READING_S)
-    return app.open_ledger(place, max(READING_S, found.ledger.timeout_s), pool=found.ledger.pool)
+        return wiring.open_ledger(place, READING_S)
+    return wiring.open_ledger(place, max(READING_S, found.ledger.timeout_s), pool=found.ledger.pool)
 
 
 def moment(text: str | None) -> datetime | None:

@@ -60,9 +60,9 @@ def explain(
     """Say, per target, what would happen to a request; sends nothing."""
     import asyncio
 
-    from gateway import app
+    from gateway import app, serving
 
-    found = settings_of(config) or app.simulated_settings()
+    found = settings_of(config) or serving.simulated_settings()
     made = asyncio.run(app.explain(found, request.read_bytes(), route))
     if as_json:
         typer.echo(json.dumps(made))

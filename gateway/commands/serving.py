@@ -18,15 +18,15 @@ def serve(
     workers: Annotated[int, typer.Option(min=1, help="Worker processes.")] = 1,
 ) -> None:
     """Run the proxy."""
-    from gateway import app, settings
+    from gateway import serving, settings
 
     found = settings_of(config)
     if found is None:
         typer.echo(SIMULATED, err=True)
-        found = app.simulated_settings()
+        found = serving.simulated_settings()
     if host is not None or port is not None:
         found = settings.with_server(found, host=host, port=port)
-    app.serve(found, workers=workers)
+    serving.serve(found, workers=workers)
 
 
 @commands.command()

@@ -12,10 +12,10 @@ from typing import Any
 import aiohttp
 import pytest
 
-from gateway.app import open_ledger
 from gateway.ledger import codec
 from gateway.ledger.records import PromptComposed
 from gateway.providers.simulated import Fault, SimulatedModel
+from gateway.wiring import open_ledger
 from tests.acceptance.harness import gateway, provider
 from tests.acceptance.transcripts import CLOCK, Session, sessions, with_clock
 
