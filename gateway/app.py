@@ -251,7 +251,7 @@ async def explain_with(gateway: Gateway, body: bytes, named: str | None) -> dict
     targets = []
     for target in route.targets:
         aim = gateway.aims[route.name, target.name]
-        planned = await planning.plan(arranged, aim.policy, gateway.counter)
+        planned = await planning.plan(arranged, aim.policy, gateway.counter, gateway.plans)
         targets.append({"target": target.name, **planning.explanation(planned)})
     return {"route": route.name, "model": request.model, "messages": len(request.items), "targets": targets}
 

@@ -102,6 +102,7 @@ class Gateway:
     meter: Meter
     memo: chat.Memo = field(default_factory=chat.Memo)
     scans: layout.Scans = field(default_factory=dict)
+    plans: planning.Memo = field(default_factory=planning.Memo)
     expectations: Expectations = field(default_factory=Expectations)
     lineages: Lineages = field(default_factory=Lineages)
     cooldowns: Cooldowns = field(default_factory=Cooldowns)
@@ -124,7 +125,7 @@ class Gateway:
         attempts = Attempts(route.retry)
         for target in routing.order(route.targets, self.cooldowns.cooling(time.monotonic())):
             aim = self.aims[route.name, target.name]
-            planned = await planning.plan(arranged, aim.policy, self.counter)
+            planned = await planning.plan(arranged, aim.policy, self.counter, self.plans)
             if isinstance(planned, Refused):
                 attempts.refused(target.name, planned)
                 facts["x-gateway-runway"] = planning.runway_header(planning.refused_sums(planned))

@@ -5,17 +5,19 @@ Pure but for the counting, which may leave the event loop; the clock and ids are
 
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
 from gateway.context import admission, fitting, lineage, tokens
 from gateway.context.admission import Overrun, Refused, Runway
+from gateway.context.compaction import sliding_window
 from gateway.context.compaction.plan import Plan
 from gateway.context.digest import EMPTY, digest
 from gateway.context.items import Prompt, Request
 from gateway.context.layout import Arranged
 from gateway.context.policy import Policy
+from gateway.context.prefixes import Prefixes
 from gateway.context.tokens import Costs
 from gateway.dialects.chat import CHAT
 from gateway.ledger import codec
@@ -45,33 +47,43 @@ class Planned:
         return [self.costs.items[at] for at in self.plan.kept]
 
 
-async def plan(arranged: Arranged, policy: Policy, counter: Counter) -> Planned | Refused:
+@dataclass(frozen=True, slots=True)
+class Memo:
+    """What earlier requests already proved. It changes how long planning takes, never what is planned."""
+
+    sizes: Prefixes[tuple[int, ...]] = field(default_factory=Prefixes)
+    cuts: sliding_window.Memo = field(default_factory=sliding_window.Memo)
+
+
+async def plan(arranged: Arranged, policy: Policy, counter: Counter, memo: Memo | None = None) -> Planned | Refused:
     """Return the prompt for one target, or why there is none. Tokens are counted only when the byte estimate does not settle it."""
-    costs = tokens.by_bytes(arranged, CHAT)
+    memo = memo or Memo()
+    costs = tokens.by_bytes(arranged, CHAT, memo.sizes)
     fit = fitting.fit(arranged, costs, policy)
     if isinstance(fit, Overrun):
         costs = await counter.costs(arranged, policy)
-        fit = fitting.fit(arranged, costs, policy)
-    return sealed(arranged, fit, costs, policy)
+        fit = fitting.fit(arranged, costs, policy, memo.cuts)
+    return sealed(arranged, fit, costs, policy, memo)
 
 
-def plan_now(arranged: Arranged, policy: Policy, counter: Counter) -> Planned | Refused:
+def plan_now(arranged: Arranged, policy: Policy, counter: Counter, memo: Memo | None = None) -> Planned | Refused:
     """Return the same, counted here and now: what a replay runs."""
-    costs = tokens.by_bytes(arranged, CHAT)
+    memo = memo or Memo()
+    costs = tokens.by_bytes(arranged, CHAT, memo.sizes)
     fit = fitting.fit(arranged, costs, policy)
     if isinstance(fit, Overrun):
         costs = counter.costs_now(arranged, policy)
-        fit = fitting.fit(arranged, costs, policy)
-    return sealed(arranged, fit, costs, policy)
+        fit = fitting.fit(arranged, costs, policy, memo.cuts)
+    return sealed(arranged, fit, costs, policy, memo)
 
 
-def sealed(arranged: Arranged, fit: Plan | Overrun | Refused, costs: Costs, policy: Policy) -> Planned | Refused:
+def sealed(arranged: Arranged, fit: Plan | Overrun | Refused, costs: Costs, policy: Policy, memo: Memo) -> Planned | Refused:
     """Return the finished prompt of a fit that was settled by counted costs, or its refusal."""
     if isinstance(fit, Overrun):
         raise AssertionError("counted costs settle every fit")
     if isinstance(fit, Refused):
         return fit
-    prompt = fitting.finish(arranged, fit, costs, policy, CHAT)
+    prompt = fitting.finish(arranged, fit, costs, policy, CHAT, memo.cuts)
     if isinstance(prompt, Refused):
         return prompt
     return Planned(prompt=prompt, plan=fit, costs=costs, runway=admission.runway(policy, arranged.request))

@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from gateway import planning
 from gateway.context import layout
 from gateway.context.admission import Refused
 from gateway.context.digest import digest
@@ -16,7 +17,6 @@ from gateway.errors import GatewayError, LedgerError, SnapshotUnavailable
 from gateway.ledger import codec
 from gateway.ledger.base import Ledger
 from gateway.ledger.records import PromptComposed
-from gateway.planning import plan_now
 from gateway.providers.tokenizers import Counter
 
 BATCH = 64  # snapshots whose bodies are asked for together
@@ -55,6 +55,7 @@ class Replay:
     def __init__(self) -> None:
         self._memo, self._counter = chat.Memo(), Counter()
         self._scans: layout.Scans = {}
+        self._plans = planning.Memo()
         self._policies: dict[bytes, Policy] = {}
 
     def recompute(self, record: PromptComposed, bodies: Mapping[bytes, bytes]) -> bytes:
@@ -67,7 +68,7 @@ class Replay:
         policy = self._policy(record.policy, bodies)
         observe = bool(record.evidence.get("observe"))
         arranged = layout.arrange(request, policy.layout, chat.CHAT, observe=observe, memo=self._scans)
-        planned = plan_now(arranged, policy, self._counter)
+        planned = planning.plan_now(arranged, policy, self._counter, self._plans)
         if isinstance(planned, Refused):
             raise LedgerError(f"the recorded request is refused now: {planned.sums()}")
         return planned.prompt.body

@@ -6,7 +6,7 @@ from gateway.context import admission, edits
 from gateway.context.admission import UNSETTLED, Overrun, Refused
 from gateway.context.compaction.plan import Plan
 from gateway.context.compaction.pruning import pruned
-from gateway.context.compaction.sliding_window import slide, stepped
+from gateway.context.compaction.sliding_window import Memo, slide, stepped
 from gateway.context.digest import digest
 from gateway.context.items import Dialect, Item, Kind, Prompt, Request, Segments
 from gateway.context.layout import Arranged
@@ -14,7 +14,7 @@ from gateway.context.policy import Policy, Strategy
 from gateway.context.tokens import Costs
 
 
-def fit(arranged: Arranged, costs: Costs, policy: Policy) -> Plan | Overrun | Refused:
+def fit(arranged: Arranged, costs: Costs, policy: Policy, memo: Memo | None = None) -> Plan | Overrun | Refused:
     """Return what stays of the conversation at this target; Overrun when it must be counted first; Refused when it cannot fit.
 
     `after` holds what the target's own edits add. A byte estimate is believed only under two thirds of the limit: hex,
@@ -25,26 +25,33 @@ def fit(arranged: Arranged, costs: Costs, policy: Policy) -> Plan | Overrun | Re
     runway = admission.runway(policy, request)
     limit, placing = runway.limit_tokens, admission.placing_limit(policy, request)
     fixed = costs.envelope + costs.notes + _added(request, policy, costs)
-    total = fixed + sum(costs.items)
-    everything = Plan(kept=tuple(range(len(request.items))), before=total, after=total)
+    sized = sum(costs.items)
+    total = fixed + sized
     if limit is None or placing is None:
-        return everything
+        return _everything(request, total)
     if not costs.counted:
         settled = total * UNSETTLED * max(1.0, policy.safety) < min(limit, placing)
-        return everything if settled else Overrun()
+        return _everything(request, total) if settled else Overrun()
     if policy.compaction.strategy is Strategy.OFF or arranged.dialect is None:
         reason = "compaction is off and the prompt does not fit"
-        return everything if total < limit else Refused(required_tokens=total, runway=runway, reason=reason)
+        return _everything(request, total) if total < limit else Refused(required_tokens=total, runway=runway, reason=reason)
     # As the fold sees it, with the same rounding: else a boundary could appear in the past one turn later.
-    if total < limit and stepped(fixed, placing) + sum(costs.items) < placing:
-        return everything
-    plan = slide(request.items, costs.items, arranged.head, fixed, placing, policy.compaction, arranged.dialect, costs.safety)
+    if total < limit and stepped(fixed, placing) + sized < placing:
+        return _everything(request, total)
+    where = (policy.compaction, arranged.dialect, costs.safety, memo)
+    plan = slide(request.items, costs.items, arranged.head, fixed, placing, *where)
     if plan.after >= limit > 0:
-        plan = slide(request.items, costs.items, arranged.head, fixed, limit, policy.compaction, arranged.dialect, costs.safety)
+        plan = slide(request.items, costs.items, arranged.head, fixed, limit, *where)
     return plan if plan.after < limit else Refused(required_tokens=plan.after, runway=runway)
 
 
-def finish(arranged: Arranged, plan: Plan, costs: Costs, policy: Policy, dialect: Dialect) -> Prompt | Refused:
+def _everything(request: Request, total: int) -> Plan:
+    return Plan(kept=tuple(range(len(request.items))), before=total, after=total)
+
+
+def finish(
+    arranged: Arranged, plan: Plan, costs: Costs, policy: Policy, dialect: Dialect, memo: Memo | None = None
+) -> Prompt | Refused:
     """Return the sealed prompt: the plan applied, notes at the tail, the target's edits in their fixed order.
 
     Nothing to change: the body is the client's, byte for byte. Refused when the edits made it too long after all.
@@ -52,8 +59,8 @@ def finish(arranged: Arranged, plan: Plan, costs: Costs, policy: Policy, dialect
     request = arranged.request
     items: tuple[Item, ...] = request.items
     if plan.cut:
-        old = set(plan.pruned)
-        items = tuple(pruned(items[at], dialect) if at in old else items[at] for at in plan.kept)
+        old, short = set(plan.pruned), None if memo is None else memo.pruned
+        items = tuple(pruned(items[at], dialect, short) if at in old else items[at] for at in plan.kept)
     items = (*items, *arranged.notes) if arranged.notes else items
     if not policy.developer_role and any(item.role == "developer" for item in items):
         items = tuple(dialect.with_role(item, "system") if item.role == "developer" else item for item in items)

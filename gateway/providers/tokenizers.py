@@ -8,7 +8,7 @@ import hashlib
 import importlib.util
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,6 +17,7 @@ from gateway.context import tokens
 from gateway.context.items import Item
 from gateway.context.layout import Arranged
 from gateway.context.policy import Policy
+from gateway.context.prefixes import Prefixes
 from gateway.context.tokens import Costs
 from gateway.dialects.chat import CHAT
 from gateway.errors import ConfigurationError
@@ -137,24 +138,31 @@ class Counter:
         self._old: dict[tuple[str, bytes], int] = {}
         self._texts: dict[tuple[str, str], int] = {}
         self._texts_size = 0
+        self._prices = Prefixes[tuple[int, ...]]()
         self._pool = ThreadPoolExecutor(2, "count")
 
     async def costs(self, arranged: Arranged, policy: Policy) -> Costs:
         """Return the counted costs; much new text, and the first with a vocabulary, is counted off the event loop."""
         name = policy.tokenizer
-        if (name != BYTES and name not in _loaded) or self._new_characters(arranged, name) > INLINE_CHARACTERS:
+        if (name != BYTES and name not in _loaded) or self._new_characters(arranged, policy) > INLINE_CHARACTERS:
             return await asyncio.get_running_loop().run_in_executor(self._pool, self.costs_now, arranged, policy)
         return self.costs_now(arranged, policy)
 
     def costs_now(self, arranged: Arranged, policy: Policy) -> Costs:
         """Return the same, counted here and now."""
-        name = policy.tokenizer
-        items = [self._item(name, item) for item in arranged.request.items]
-        notes = [self._item(name, item) for item in arranged.notes]
-        return tokens.counted(arranged, items, notes, self._envelope(name, CHAT.request_texts(arranged.request)), policy.safety)
+        name, safety = policy.tokenizer, policy.safety
 
-    def _new_characters(self, arranged: Arranged, name: str) -> int:
-        items = (*arranged.request.items, *arranged.notes)
+        def price(items: Sequence[Item]) -> Iterator[int]:
+            return (tokens.priced(self._item(name, item), item, safety) for item in items)
+
+        items = tokens.known(arranged.request.items, (name, safety), price, self._prices)
+        notes = [self._item(name, item) for item in arranged.notes]
+        return tokens.counted(arranged, items, notes, self._envelope(name, CHAT.request_texts(arranged.request)), safety)
+
+    def _new_characters(self, arranged: Arranged, policy: Policy) -> int:
+        name = policy.tokenizer
+        known, _ = self._prices.longest(arranged.request.items, (name, policy.safety)) or (0, ())
+        items = (*arranged.request.items[known:], *arranged.notes)
         size = sum(
             len(i.raw) - i.media_bytes for i in items if (name, i.digest) not in self._young and (name, i.digest) not in self._old
         )

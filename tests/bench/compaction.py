@@ -1,6 +1,7 @@
 """What compaction costs on a provider's prompt cache: real transcripts, joined into long sessions, on a simulated prefix cache.
 
-    python -m tests.bench.compaction hits
+    python -m tests.bench.compaction hits     the table of hit ratios and costs
+    python -m tests.bench.compaction speed    what planning a long conversation costs, and how it grows with its turns
 
 A prompt reads from the cache what it shares, item by item, with the one that was sent before it in its session, and writes
 the rest: read 0.1, written 1.25 times the price of plain input. `re-cut` is the comparison: a window that is cut to what fits
@@ -9,15 +10,18 @@ on every turn.
 
 import json
 import sys
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from gateway import planning
 from gateway.context import layout
 from gateway.context.admission import Refused
+from gateway.context.items import Request
 from gateway.context.policy import CompactionPolicy, Policy, Window
 from gateway.dialects.chat import CHAT, Memo, parse
-from gateway.planning import plan_now
+from gateway.planning import Planned, plan_now
 from gateway.providers.tokenizers import Counter, count
 from tests.acceptance.transcripts import sessions
 
@@ -92,18 +96,22 @@ class Player:
     """Plays sessions through the core; parses and counts each message once."""
 
     def __init__(self) -> None:
-        self.memo, self.counter = Memo(), Counter()
+        self.scans: layout.Scans = {}
+        self.memo, self.counter, self.plans = Memo(), Counter(), planning.Memo()
 
     def call(self, messages: Sequence[Message], rule: Policy, tally: Tally) -> float | None:
         """Plan one request and note what it reads: its share of what was cached, None when it was refused."""
         request = parse(json.dumps({"model": "m", "messages": messages}).encode(), self.memo)
-        planned = plan_now(layout.arrange(request, rule.layout, CHAT), rule, self.counter)
+        planned = self.plan(request, rule)
         if isinstance(planned, Refused):
             tally.refused += 1
             return None
         items = planned.prompt.request.items
         items = items[: len(items) - planned.prompt.tail]
         return tally.sent([item.raw for item in items], [count(rule.tokenizer, CHAT.wire_text(item)) + 4 for item in items])
+
+    def plan(self, request: Request, rule: Policy) -> Planned | Refused:
+        return plan_now(layout.arrange(request, rule.layout, CHAT, memo=self.scans), rule, self.counter, self.plans)
 
     def play(self, session: Sequence[Message], rule: Policy, tally: Tally) -> None:
         tally.before = ()
@@ -165,5 +173,44 @@ def hits() -> None:
     print(f"all its calls: hit {primary.ratio:.3f}")
 
 
+def fit_ms(messages: int, size_bytes: int, window: int, tries: int = 40) -> tuple[float, float]:
+    """Return the CPU time of one more turn of a conversation, all before it memoised: of reading the body, of planning it."""
+    rule, player = policy(window), Player()
+    talk = [{"role": "system", "content": "You help. " * 20}]
+    talk += [message for turn in range(messages // 2) for message in _turn(turn, size_bytes // (messages // 2))]
+    head = json.dumps({"model": "m", "messages": talk})[:-2].encode()
+    reading, planning_ = [], []
+    for number in range(tries):
+        body = head + b"," + b",".join(json.dumps(each).encode() for each in _turn(messages + number, 600)) + b"]}"
+        head = body[:-2]
+        began = time.process_time()
+        request = parse(body, player.memo)
+        read = time.process_time()
+        player.plan(request, rule)
+        reading.append(read - began)
+        planning_.append(time.process_time() - read)
+    return min(reading[1:]) * 1e3, min(planning_[1:]) * 1e3
+
+
+def _turn(number: int, size_bytes: int) -> list[Message]:
+    call = {"id": f"call_{number}", "type": "function", "function": {"name": "look", "arguments": json.dumps({"at": number})}}
+    text = f"{number} " + "the booking of flight 42 is open; " * (size_bytes // 34)
+    return [
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": call["id"], "content": text[: max(1, size_bytes - 220)]},
+    ]
+
+
+def speed() -> None:
+    for name, window in (("everything fits", 400_000), ("cut, 64k window", 65_536), ("cut, 16k window", 16_384)):
+        read, plan = fit_ms(900, 500_000, window)
+        print(f"900 messages, 500 KB, {name:<16} reading {read:.2f} ms, planning {plan:.2f} ms")
+    base = None
+    for turns_ in (50, 100, 250, 500):
+        read, plan = fit_ms(2 * turns_, 1_600 * turns_, 16_384)
+        base = base or plan
+        print(f"turn {turns_:>3} (16k window)  reading {read:.2f} ms, planning {plan:.2f} ms, {plan / base:.2f} of turn 50")
+
+
 if __name__ == "__main__":
-    {"hits": hits}[sys.argv[1]]()
+    {"hits": hits, "speed": speed}[sys.argv[1]]()

@@ -32,7 +32,7 @@ def count(text: str) -> int:
 
 
 def costs(made: Arranged, safety: float = 1.0) -> Costs:
-    items = [count(CHAT.wire_text(item)) for item in made.request.items]
+    items = tuple(tokens.priced(count(CHAT.wire_text(item)), item, safety) for item in made.request.items)
     notes = [count(CHAT.wire_text(item)) for item in made.notes]
     return tokens.counted(made, items, notes, sum(map(count, CHAT.request_texts(made.request))), safety)
 

@@ -1,8 +1,10 @@
 """Guesses and counts: what is in them, and what is not."""
 
-import pytest
+from collections.abc import Sequence
 
 from gateway.context import tokens
+from gateway.context.items import Item
+from gateway.context.prefixes import Prefixes
 from gateway.dialects.chat import CHAT
 from tests.context.talks import Message, arranged, costs, user
 
@@ -38,12 +40,22 @@ def test_tools_count() -> None:
 
 def test_counts_are_multiplied_by_the_safety_and_rounded_up() -> None:
     made = arranged([user()])
-    priced = tokens.counted(made, [10], [], 10, 1.15)
+    item = tokens.priced(10, made.request.items[0], 1.15)
+    priced = tokens.counted(made, (item,), [], 10, 1.15)
 
     assert (priced.items, priced.notes) == ((12 + 4,), 0)
     assert priced.total == sum(priced.items) + priced.envelope
 
 
-def test_a_missing_count_is_an_error() -> None:
-    with pytest.raises(ValueError, match="zip"):
-        tokens.counted(arranged([user()]), [], [], 1, 1.0)
+def test_a_price_known_for_the_first_items_is_asked_for_the_rest_alone() -> None:
+    memo, asked = Prefixes[tuple[int, ...]](), list[int]()
+
+    def price(items: Sequence[Item]) -> list[int]:
+        asked.append(len(items))
+        return [len(item.raw) for item in items]
+
+    items = arranged([user(f"{n}") for n in range(6)]).request.items
+    made = [tokens.known(items[:end], "k", price, memo) for end in (3, 5, 5, 6)]
+
+    assert asked == [3, 2, 1]
+    assert made == [tokens.known(items[:end], "k", price, None) for end in (3, 5, 5, 6)]

@@ -6,7 +6,7 @@ design, "Compaction that keeps the cache".
 """
 
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 
@@ -27,30 +27,63 @@ class Group:
     user: bool
 
 
-def groups(items: Sequence[Item], first: int) -> list[Group]:
+@dataclass(frozen=True, slots=True)
+class Grouped:
+    """The groups of the items before `end`, and what tells where the next item belongs.
+
+    `waiting` are the calls without a result, by id, with the items that made them; `recent` the calls of the run of
+    results that the last items are.
+    """
+
+    parts: tuple[Group, ...]
+    end: int
+    waiting: Mapping[str, tuple[int, ...]]
+    recent: frozenset[str] = frozenset()
+
+
+def groups(items: Sequence[Item], first: int) -> tuple[Group, ...]:
     """Return the groups from item `first` on, in order and without gaps.
 
     A result belongs to the nearest call before it that is still open: ids recur in real transcripts. A second result for
     a call that was just answered joins it; any other result without an open call stands alone.
     """
-    starts: list[int] = []  # of each group up to now; the last one is still growing
-    opened: dict[str, list[int]] = {}  # calls that wait for their result, by id -> the items that made them
-    recent: frozenset[str] = frozenset()  # calls of the run of results that we are in
-    for index in range(first, len(items)):
+    return grouped(items, Grouped((), first, {})).parts
+
+
+def grouped(items: Sequence[Item], known: Grouped) -> Grouped:
+    """Return the groups of all items, going on from those that are known of the first ones. See `groups`."""
+    starts = [part.start for part in known.parts[-1:]]  # of each group that may still grow, the last one last
+    settled = known.parts[:-1]
+    waiting, recent = dict(known.waiting), known.recent
+    for index in range(known.end, len(items)):
         item = items[index]
-        callers = [opened[each].pop() for each in item.answers if opened.get(each)] if item.kind is Kind.RESULT else []
+        callers = _callers(item, waiting)
         if callers:
             while starts[-1] > min(callers):
                 starts.pop()
+                if not starts:
+                    starts, settled = [settled[-1].start], settled[:-1]
             recent |= frozenset(item.answers)
         elif not (item.kind is Kind.RESULT and recent.intersection(item.answers)):
             starts.append(index)
             recent = frozenset()
         if item.kind is not Kind.RESULT:
             for each in item.opens:
-                opened.setdefault(each, []).append(index)
-    ends = [*starts[1:], len(items)]
-    return [Group(start, end, items[start].kind is Kind.USER) for start, end in zip(starts, ends, strict=True)] if starts else []
+                waiting[each] = (*waiting.get(each, ()), index)
+    ends = [*starts[1:], len(items)] if starts else []
+    fresh = (Group(start, end, items[start].kind is Kind.USER) for start, end in zip(starts, ends, strict=True))
+    return Grouped(settled + tuple(fresh), len(items), waiting, recent)
+
+
+def _callers(item: Item, waiting: dict[str, tuple[int, ...]]) -> list[int]:
+    """Return the items whose calls a result answers, the nearest for each; they wait no longer."""
+    callers = []
+    for each in item.answers if item.kind is Kind.RESULT else ():
+        if made := waiting.pop(each, None):
+            callers.append(made[-1])
+            if made[:-1]:
+                waiting[each] = made[:-1]
+    return callers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,23 +110,31 @@ class Cut:
 class Sizes:
     """Prefix sums over the items of the groups, whole, and of what pruning would save of each group, found when first asked."""
 
-    def __init__(self, items: Sequence[Item], parts: Sequence[Group], whole: Sequence[int], saving: Callable[[int], int]) -> None:
+    def __init__(
+        self,
+        items: Sequence[Item],
+        parts: Sequence[Group],
+        whole: Sequence[int],
+        saving: Callable[[int], int],
+        known: "Folded | None" = None,
+    ) -> None:
         self.items = items
         self.parts = parts
-        self._whole = list(accumulate(whole, initial=0))
-        self._saved = [0]
+        before = (0,) if known is None else known.sums
+        self.sums = before + tuple(accumulate(whole[len(before) - 1 :], initial=before[-1]))[1:]
+        self.savings = [0] if known is None else list(known.savings)
         self._saving = saving
 
     def saved(self, start: int, end: int) -> int:
         """Return what pruning groups `start` to `end` saves."""
-        while len(self._saved) <= end:
-            part = self.parts[len(self._saved) - 1]
-            self._saved.append(self._saved[-1] + sum(self._saving(at) for at in range(part.start, part.end)))
-        return self._saved[end] - self._saved[start] if end > start else 0
+        while len(self.savings) <= end:
+            part = self.parts[len(self.savings) - 1]
+            self.savings.append(self.savings[-1] + sum(self._saving(at) for at in range(part.start, part.end)))
+        return self.savings[end] - self.savings[start] if end > start else 0
 
     def whole(self, start: int, end_item: int) -> int:
         """Return the unpruned size from group `start` up to an item (exclusive)."""
-        return self._whole[end_item] - self._whole[self.parts[start].start]
+        return self.sums[end_item] - self.sums[self.parts[start].start]
 
     def prompt(self, cut: Cut, end_item: int) -> int:
         """Return the size of all that is kept of the groups up to an item (exclusive)."""
@@ -110,11 +151,16 @@ class _Turn:
     user: int
 
 
-def turns(items: Sequence[Item], parts: Sequence[Group]) -> list[_Turn]:
-    """Return the requests that this history was built by: before each answer of the model's, and now."""
-    made, user = [], -1
-    for number, part in enumerate(parts):
-        for at in range(part.start, part.end):
+def turns(items: Sequence[Item], parts: Sequence[Group], known: "Folded | None" = None) -> list[_Turn]:
+    """Return the requests that this history was built by: before each answer of the model's, and now.
+
+    Those that were folded before are left out: the answers before item `known.grouped.end`.
+    """
+    made: list[_Turn] = []
+    first, done, user = (0, 0, -1) if known is None else (len(known.grouped.parts) - 1, known.grouped.end, known.user)
+    for number in range(first, len(parts)):
+        part = parts[number]
+        for at in range(max(part.start, done), part.end):
             if items[at].kind is Kind.ASSISTANT and at > parts[0].start:
                 made.append(_Turn(at, number if at > part.start else number - 1, user))
             if items[at].kind is Kind.USER:
@@ -123,15 +169,58 @@ def turns(items: Sequence[Item], parts: Sequence[Group]) -> list[_Turn]:
     return made
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Folded:
+    """The fold over a history, as a value that the fold over a longer one goes on from: a shortcut, never another result.
+
+    `before` stands before the last turn, the one without an answer, since the next history may go on otherwise; `cut` after
+    it. `sizes` are the items', `sums` and `savings` what `Sizes` made of them, `user` the newest group with a user's turn.
+    """
+
+    grouped: Grouped
+    sizes: tuple[int, ...]
+    sums: tuple[int, ...]
+    savings: tuple[int, ...]
+    user: int
+    before: Cut
+    cut: Cut
+
+    def begins(self, longer: Grouped, sizes: tuple[int, ...]) -> bool:
+        """Whether the fold over a longer history goes on from this one: no late result joined old groups, no size changed."""
+        last = len(self.grouped.parts) - 1
+        same = last < len(longer.parts) and longer.parts[last].start == self.grouped.parts[last].start
+        return same and sizes[: len(self.sizes)] == self.sizes
+
+
 def fold(sizes: Sizes, rule: Rule) -> Cut:
     """Return where the boundary stands after every turn up to now. Never raises; what cannot be cut stays, and may be over."""
-    cut = Cut()
+    return _replayed(sizes, rule, None)[1]
+
+
+def _replayed(sizes: Sizes, rule: Rule, known: Folded | None) -> tuple[Cut, Cut, int]:
+    """Return the cut before the last turn, the one after it, and the newest group with a user's turn (-1: none)."""
+    cut = before = Cut() if known is None else known.before
     if not sizes.parts:
-        return cut
-    for turn in turns(sizes.items, sizes.parts):
+        return cut, cut, -1
+    made = turns(sizes.items, sizes.parts, known)
+    for turn in made:
+        before = cut
         if rule.fixed + sizes.prompt(cut, turn.end) >= rule.limit:
             cut = step(cut, sizes, rule, turn)
-    return cut
+    return before, cut, made[-1].user
+
+
+def folded(
+    items: Sequence[Item], sizes: tuple[int, ...], head: int, rule: Rule, saving: Callable[[int], int], known: Folded | None = None
+) -> tuple[Folded, Sizes]:
+    """Return the fold over these items, of which the first `head` never move, and its sums. `known` is of fewer of the items."""
+    made = grouped(items, Grouped((), head, {}) if known is None else known.grouped)
+    if known is not None and not known.begins(made, sizes):
+        return folded(items, sizes, head, rule, saving)
+    measured = Sizes(items, made.parts, sizes, saving, known)
+    before, cut, user = _replayed(measured, rule, known)
+    savings = tuple(measured.savings)
+    return Folded(grouped=made, sizes=sizes, sums=measured.sums, savings=savings, user=user, before=before, cut=cut), measured
 
 
 def step(cut: Cut, sizes: Sizes, rule: Rule, turn: _Turn) -> Cut:

@@ -39,7 +39,7 @@ def test_groups_cover_everything_once_in_order(messages: list[Message]) -> None:
 RULE = Rule(limit=700, fixed=60, low_water=0.5, protect_first=1, protect_last_tokens=200, prune=True)
 
 
-def sizes_of(items: tuple[Item, ...], parts: list[Group]) -> Sizes:
+def sizes_of(items: tuple[Item, ...], parts: tuple[Group, ...]) -> Sizes:
     whole = [len(item.raw) // 4 + 1 for item in items]
     return Sizes(items, parts, whole, lambda at: max(0, whole[at] - 40) if items[at].answers else 0)
 
