@@ -13,6 +13,9 @@
     ├── LedgerError                   our storage
     │   └── SnapshotUnavailable       503 snapshot_unavailable, nothing was sent
     ├── Overloaded                    503 overloaded
+    ├── LimitsUnavailable             503 limits_unavailable: budgets cannot be counted, nothing was sent
+    ├── LimitExceeded                 429 rate_limit_exceeded: a rate of ours, or too many calls at once
+    │   └── QuotaExceeded             429 insufficient_quota: a budget over an hour, a day or a month
     └── UpstreamError                 502 upstream_error: every attempt failed
         ├── UpstreamTimeout           504 upstream_timeout
         └── UpstreamRefused           the provider's own client error, status and body kept
@@ -95,6 +98,35 @@ class Overloaded(GatewayError):
     status = 503
     code = "overloaded"
     retryable = True
+
+
+class LimitsUnavailable(GatewayError):
+    """The store of budgets did not answer in time. A call that a budget covers is refused: it could overspend unseen."""
+
+    status = 503
+    code = "limits_unavailable"
+    retryable = True
+
+
+class LimitExceeded(GatewayError):
+    """A budget of ours would be passed; nothing was sent. `headers` tell how it stands."""
+
+    status = 429
+    code = "rate_limit_exceeded"
+    type = "rate_limit_error"
+    retryable = True
+
+    def __init__(self, message: str, *, retry_after_s: int = 1, headers: Mapping[str, str] | None = None) -> None:
+        super().__init__(message, retry_after_s=retry_after_s)
+        self.headers = dict(headers or {})
+
+
+class QuotaExceeded(LimitExceeded):
+    """The same for a budget over an hour, a day or a month: trying again at once is of no use."""
+
+    code = "insufficient_quota"
+    type = "insufficient_quota"
+    retryable = False
 
 
 class UpstreamError(GatewayError):

@@ -1,0 +1,1 @@
+"""Budgets of routes and keys: reserved before a call, settled after it, over any number of processes."""
