@@ -25,7 +25,7 @@ from gateway.api.passthrough import PassThrough
 from gateway.api.sessions import LOGIN_PATH, Sessions
 from gateway.context import layout
 from gateway.dashboard import views
-from gateway.dialects import chat
+from gateway.dialects.chat import CHAT
 from gateway.errors import GatewayError, RouteNotAllowed
 from gateway.ledger.base import Ledger
 from gateway.ledger.memory import MemoryLedger
@@ -245,9 +245,9 @@ def canonical(path: str) -> str:
 
 async def explain_with(gateway: Gateway, body: bytes, named: str | None) -> dict[str, Any]:
     """Return what would happen to this request, per target of its route; sends and records nothing."""
-    request, _ = chat.without_gateway(chat.parse(body, gateway.memo))
+    request, _ = CHAT.without_gateway(CHAT.parse(body, gateway.memos[CHAT.name]))
     route = routing.resolve(gateway.routes, request.model, named=named)
-    arranged = layout.arrange(request, route.layout, chat.CHAT, memo=gateway.scans)
+    arranged = layout.arrange(request, route.layout, CHAT, memo=gateway.scans)
     targets = []
     for target in route.targets:
         aim = gateway.aims[route.name, target.name]

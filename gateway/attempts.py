@@ -15,7 +15,9 @@ from gateway.cache.usage import Usage
 from gateway.context.admission import Refused
 from gateway.context.digest import digest
 from gateway.context.items import Prompt
-from gateway.dialects import chat
+from gateway.dialects.answers import Answer
+from gateway.dialects.base import Dialect
+from gateway.dialects.chat import CHAT
 from gateway.dialects.sse import Splitter
 from gateway.errors import ContextLengthExceeded, GatewayError, UpstreamError, UpstreamRefused, UpstreamTimeout
 from gateway.ledger.records import CallFinished, Entry, Outcome
@@ -42,6 +44,7 @@ class Attempt:
     estimate: int
     prices: Prices | None
     strip_usage: bool
+    dialect: Dialect = CHAT  # of the wire
     prefix: tuple[bytes, list[bytes]]  # the digest before the items and the chain over them, for the expected cache
     began: float = field(default_factory=time.perf_counter)
     status: int | None = None
@@ -49,7 +52,7 @@ class Attempt:
     reason: str | None = None
     kept: list[bytes] = field(default_factory=list)
     kept_bytes: int = 0
-    answer: chat.Answer | None = None
+    answer: Answer | None = None
 
     @property
     def target(self) -> str:
@@ -169,11 +172,11 @@ class Attempts:
         return kind(f"every attempt failed. {causes}", target=target, headers=dict(last.headers))
 
 
-def answer_of(data: bytes, stream: bool) -> chat.Answer:
+def answer_of(data: bytes, stream: bool, dialect: Dialect) -> Answer:
     """Return what an answer's bytes say, plain or streamed; a plain answer to a request for a stream is read as plain."""
     if stream and data.lstrip()[:1] != b"{":
-        return chat.read_stream(data)
-    return chat.read_reply(data)
+        return dialect.read_stream(data)
+    return dialect.read_reply(data)
 
 
 def cost_usd(usage: Usage | None, prices: Prices | None) -> float | None:
@@ -187,7 +190,7 @@ def cost_usd(usage: Usage | None, prices: Prices | None) -> float | None:
     return (uncached * prices.input + cached * read_price + written * write_price + usage.output_tokens * prices.output) / 1e6
 
 
-def finished(attempt: Attempt, answer: chat.Answer, outcome: Outcome, record_id: str, at: datetime) -> tuple[Entry, CallFinished]:
+def finished(attempt: Attempt, answer: Answer, outcome: Outcome, record_id: str, at: datetime) -> tuple[Entry, CallFinished]:
     """Return the entry that ends an attempt. A usage that was not reported for an answer is estimated, and says so."""
     bodies: dict[bytes, bytes] = {}
     reply = None

@@ -19,7 +19,6 @@ from gateway.context.layout import Arranged
 from gateway.context.policy import Policy
 from gateway.context.prefixes import Prefixes
 from gateway.context.tokens import Costs
-from gateway.dialects.chat import CHAT
 from gateway.ledger import codec
 from gateway.ledger.records import CompactionApplied, Entry, PromptComposed, Record
 from gateway.providers.tokenizers import Counter
@@ -58,7 +57,7 @@ class Memo:
 async def plan(arranged: Arranged, policy: Policy, counter: Counter, memo: Memo | None = None) -> Planned | Refused:
     """Return the prompt for one target, or why there is none. Tokens are counted only when the byte estimate does not settle it."""
     memo = memo or Memo()
-    costs = tokens.by_bytes(arranged, CHAT, memo.sizes)
+    costs = tokens.by_bytes(arranged, arranged.dialect, memo.sizes)
     fit = fitting.fit(arranged, costs, policy)
     if isinstance(fit, Overrun):
         costs = await counter.costs(arranged, policy)
@@ -69,7 +68,7 @@ async def plan(arranged: Arranged, policy: Policy, counter: Counter, memo: Memo 
 def plan_now(arranged: Arranged, policy: Policy, counter: Counter, memo: Memo | None = None) -> Planned | Refused:
     """Return the same, counted here and now: what a replay runs."""
     memo = memo or Memo()
-    costs = tokens.by_bytes(arranged, CHAT, memo.sizes)
+    costs = tokens.by_bytes(arranged, arranged.dialect, memo.sizes)
     fit = fitting.fit(arranged, costs, policy)
     if isinstance(fit, Overrun):
         costs = counter.costs_now(arranged, policy)
@@ -83,7 +82,7 @@ def sealed(arranged: Arranged, fit: Plan | Overrun | Refused, costs: Costs, poli
         raise AssertionError("counted costs settle every fit")
     if isinstance(fit, Refused):
         return fit
-    prompt = fitting.finish(arranged, fit, costs, policy, CHAT, memo.cuts)
+    prompt = fitting.finish(arranged, fit, costs, policy, arranged.dialect, memo.cuts)
     if isinstance(prompt, Refused):
         return prompt
     return Planned(prompt=prompt, plan=fit, costs=costs, runway=admission.runway(policy, arranged.request))
@@ -91,7 +90,7 @@ def sealed(arranged: Arranged, fit: Plan | Overrun | Refused, costs: Costs, poli
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """What the shell knows about one attempt: ids, names, and the moment it was composed."""
+    """What the shell knows about one attempt: ids, names, the dialect that the client spoke, and when it was composed."""
 
     id: str
     at: datetime
@@ -103,6 +102,7 @@ class Snapshot:
     request_id: str
     attempt: int
     target: str
+    dialect: str = "chat"
     observe: bool
     expected: int
 
@@ -222,7 +222,7 @@ def entry(snapshot: Snapshot, request: Request, planned: Planned, policy_record:
         id=snapshot.id,
         attempt=snapshot.attempt,
         target=snapshot.target,
-        dialect=CHAT.name,
+        dialect=snapshot.dialect,
         request=manifest,
         prompt=sent,
         prompt_digest=planned.prompt.digest,

@@ -12,7 +12,7 @@ from gateway.context import layout
 from gateway.context.admission import Refused
 from gateway.context.digest import digest
 from gateway.context.policy import Policy
-from gateway.dialects import chat
+from gateway.dialects import table
 from gateway.errors import GatewayError, LedgerError, SnapshotUnavailable
 from gateway.ledger import codec
 from gateway.ledger.base import Ledger
@@ -53,7 +53,7 @@ class Replay:
     """What replays share: parsed messages, policies, scans and counts, each done once. None of it changes a result."""
 
     def __init__(self) -> None:
-        self._memo, self._counter = chat.Memo(), Counter()
+        self._memos, self._counter = table.memos(), Counter()
         self._scans: layout.Scans = {}
         self._plans = planning.Memo()
         self._policies: dict[bytes, Policy] = {}
@@ -64,10 +64,13 @@ class Replay:
         Raises LedgerError when a body is missing or broken, or when the recorded inputs would be refused today, and
         RequestError when the recorded request is none.
         """
-        request = chat.parse(_joined(record, bodies, prompt=False), self._memo)
+        dialect = table.DIALECTS.get(record.dialect)
+        if dialect is None:
+            raise LedgerError(f"the dialect {record.dialect!r} is not known here")
+        request = dialect.parse(_joined(record, bodies, prompt=False), self._memos[dialect.name])
         policy = self._policy(record.policy, bodies)
         observe = bool(record.evidence.get("observe"))
-        arranged = layout.arrange(request, policy.layout, chat.CHAT, observe=observe, memo=self._scans)
+        arranged = layout.arrange(request, policy.layout, dialect, observe=observe, memo=self._scans)
         planned = planning.plan_now(arranged, policy, self._counter, self._plans)
         if isinstance(planned, Refused):
             raise LedgerError(f"the recorded request is refused now: {planned.sums()}")

@@ -1,5 +1,6 @@
 import time
 from datetime import UTC, datetime
+from typing import Any
 
 import orjson
 import pytest
@@ -7,7 +8,7 @@ import pytest
 from gateway.attempts import Attempt, Attempts, Delivered, answer_of, cost_usd, finished
 from gateway.cache.usage import Usage
 from gateway.context.admission import Refused, Runway
-from gateway.dialects import chat
+from gateway.dialects.chat import CHAT
 from gateway.errors import ContextLengthExceeded, GatewayError, UpstreamError, UpstreamRefused, UpstreamTimeout
 from gateway.ledger.records import Outcome
 from gateway.planning import Planned, Snapshot, plan_now
@@ -128,8 +129,8 @@ def test_a_call_costs_what_its_parts_cost(usage: Usage | None, prices: Prices | 
     assert cost_usd(usage, prices) == (None if cost is None else pytest.approx(cost))
 
 
-def attempt(*kept: bytes, status: int | None = 200, prices: Prices | None = None) -> Attempt:
-    arranged = talks.arranged([talks.user()])
+def attempt(*kept: bytes, status: int | None = 200, prices: Prices | None = None, **fields: Any) -> Attempt:
+    arranged = talks.arranged([talks.user()], **fields)
     planned = plan_now(arranged, talks.policy(), Counter())
     assert isinstance(planned, Planned)
     names = {name: name for name in ("id", "route", "session", "lineage", "tenant", "key", "request_id", "target")}
@@ -144,7 +145,7 @@ def attempt(*kept: bytes, status: int | None = 200, prices: Prices | None = None
 def test_the_end_of_an_attempt_names_its_snapshot_and_holds_its_reply() -> None:
     made = attempt(REPLY, prices=Prices(input=1e6, output=1e6))
 
-    entry, record = finished(made, answer_of(REPLY, False), Outcome.COMPLETED, "x", datetime.now(UTC))
+    entry, record = finished(made, answer_of(REPLY, False, CHAT), Outcome.COMPLETED, "x", datetime.now(UTC))
 
     assert (record.id, record.snapshot_id, record.target, record.cache_expected_tokens) == ("x", "id", "target", 5)
     assert (record.cost_usd, record.usage_estimated, entry.records) == (9, False, (record,))
@@ -156,7 +157,7 @@ def test_the_end_of_an_attempt_names_its_snapshot_and_holds_its_reply() -> None:
 def test_usage_that_was_not_reported_is_estimated_and_costs_nothing_known() -> None:
     made = attempt(TEXT + STOP, prices=Prices(input=1, output=1))
 
-    _, record = finished(made, answer_of(TEXT + STOP, True), Outcome.COMPLETED, "x", datetime.now(UTC))
+    _, record = finished(made, answer_of(TEXT + STOP, True, CHAT), Outcome.COMPLETED, "x", datetime.now(UTC))
 
     assert record.usage == Usage(input_tokens=40, output_tokens=1)
     assert (record.usage_estimated, record.cost_usd, record.cache_reported_tokens) == (True, None, None)
@@ -164,13 +165,13 @@ def test_usage_that_was_not_reported_is_estimated_and_costs_nothing_known() -> N
 
 @pytest.mark.parametrize("made", [attempt(status=None), attempt(status=500)])
 def test_an_attempt_without_an_answer_has_no_usage(made: Attempt) -> None:
-    entry, record = finished(made, chat.read_reply(b""), Outcome.UPSTREAM_ERROR, "x", datetime.now(UTC))
+    entry, record = finished(made, CHAT.read_reply(b""), Outcome.UPSTREAM_ERROR, "x", datetime.now(UTC))
 
     assert (record.usage, record.reply, dict(entry.bodies)) == (None, None, {})
 
 
 def test_a_plain_answer_to_a_request_for_a_stream_is_read() -> None:
-    assert answer_of(b" " + REPLY, True).text == "ok"
+    assert answer_of(b" " + REPLY, True, CHAT).text == "ok"
 
 
 @pytest.mark.anyio

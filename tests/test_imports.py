@@ -44,12 +44,16 @@ ALLOWED = {
     "dashboard.views": {"errors", "api.admin", "cache", "ledger.base", "ledger.records", "dashboard"},
     "telemetry": {"errors", "cache", "ledger.records"},
     "recorder": {"errors", "ledger.base", "ledger.codec", "ledger.records"},
+    "delivery": {
+        "errors", "context", "dialects", "cache", "routing", "ledger.records", "attempts", "recorder",
+        "providers.base", "providers.failures",
+    },
     "pipeline": {
         "errors", "context", "dialects", "cache", "routing", "ledger.records", "ledger.base", "planning", "attempts", "recorder",
-        "providers.base", "providers.failures", "providers.tokenizers",
+        "delivery", "providers.base", "providers.failures", "providers.tokenizers",
     },
     "api": {
-        "errors", "context", "dialects", "routing", "ledger.records", "ledger.base", "ledger.codec", "pipeline",
+        "errors", "context", "dialects", "routing", "ledger.records", "ledger.base", "ledger.codec", "delivery", "pipeline",
         "providers.base", "api",
     },
 }  # fmt: skip

@@ -14,6 +14,7 @@ from starlette.responses import Response, StreamingResponse
 from gateway.api import errors
 from gateway.api.access import Caller, Key, allows, authorise
 from gateway.api.chat import ClientLeft, Watch, read_body
+from gateway.delivery import ERROR_BODY_BYTES
 from gateway.errors import (
     GatewayError,
     InvalidRequest,
@@ -23,7 +24,7 @@ from gateway.errors import (
     UpstreamTimeout,
 )
 from gateway.ledger.records import CallFinished, Entry, Outcome
-from gateway.pipeline import ERROR_BODY_BYTES, Gateway
+from gateway.pipeline import Gateway
 from gateway.providers.base import AttemptFailed, Failure, Outgoing, Reply, Upstream
 
 LOG = logging.getLogger("gateway.api")

@@ -32,7 +32,7 @@ def fit(arranged: Arranged, costs: Costs, policy: Policy, memo: Memo | None = No
     if not costs.counted:
         settled = total * UNSETTLED * max(1.0, policy.safety) < min(limit, placing)
         return _everything(request, total) if settled else Overrun()
-    if policy.compaction.strategy is Strategy.OFF or arranged.dialect is None:
+    if policy.compaction.strategy is Strategy.OFF:
         reason = "compaction is off and the prompt does not fit"
         return _everything(request, total) if total < limit else Refused(required_tokens=total, runway=runway, reason=reason)
     # As the fold sees it, with the same rounding: else a boundary could appear in the past one turn later.

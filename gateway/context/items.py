@@ -204,3 +204,7 @@ class Dialect(Protocol):
     def wire_text(self, item: Item) -> str:
         """Return all that the item puts on the wire as text (names, ids, arguments, unknown fields), without media."""
         ...
+
+    def request_texts(self, request: Request) -> tuple[str, ...]:
+        """Return all that a request puts on the wire beside its items, as texts to be counted."""
+        ...

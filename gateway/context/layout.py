@@ -9,7 +9,8 @@ from gateway.context.policy import LayoutPolicy, Volatile
 from gateway.context.volatile import Span
 
 NOTE = "Context note: these lines of the instructions above change with each request.\n"
-Scans = dict[tuple[bytes, tuple[str, ...]], tuple[tuple[Span, ...], ...]]
+Key = tuple[str, bytes, tuple[str, ...]]  # dialect, digest of the item, patterns
+Scans = dict[Key, tuple[tuple[Span, ...], ...]]
 SCANS = 20_000
 
 
@@ -24,7 +25,7 @@ class Arranged:
     notes: tuple[Item, ...] = ()
     head: int = 0
     moved: tuple[str, ...] = ()
-    dialect: Dialect | None = field(default=None, compare=False, repr=False)
+    dialect: Dialect = field(compare=False, repr=False)
 
 
 def arrange(
@@ -33,7 +34,7 @@ def arrange(
     dialect: Dialect,
     *,
     observe: bool = False,
-    memo: MutableMapping[tuple[bytes, tuple[str, ...]], tuple[tuple[Span, ...], ...]] | None = None,
+    memo: MutableMapping[Key, tuple[tuple[Span, ...], ...]] | None = None,
 ) -> Arranged:
     """Return the request with its tools sorted, its leading run ordered, and volatile lines moved to a note at the tail.
 
@@ -84,9 +85,9 @@ def _scan(
     item: Item,
     patterns: tuple[str, ...],
     dialect: Dialect,
-    memo: MutableMapping[tuple[bytes, tuple[str, ...]], tuple[tuple[Span, ...], ...]] | None,
+    memo: MutableMapping[Key, tuple[tuple[Span, ...], ...]] | None,
 ) -> tuple[tuple[Span, ...], ...]:
-    key = (item.digest, patterns)
+    key = (dialect.name, item.digest, patterns)
     found = None if memo is None else memo.get(key)
     if found is None:
         found = tuple(volatile.scan(text, patterns) for text in dialect.texts(item))

@@ -14,6 +14,7 @@ from gateway.context.items import Field, Item, Kind, Request, Tool
 from gateway.dialects import fields
 from gateway.dialects.answers import Answer, read_reply, read_stream
 from gateway.dialects.memo import Memo, Seen
+from gateway.dialects.sse import strip_usage
 from gateway.errors import GatewayError, InvalidJSON, InvalidRequest, RequestError
 
 __all__ = ["CHAT", "Answer", "Memo", "error_body", "error_event", "hint", "parse", "read_reply", "read_stream", "without_gateway"]
@@ -293,6 +294,35 @@ class Chat:
     """The chat dialect as the core sees it. An edited item has its own digest; its facts follow its bytes."""
 
     name = "chat"
+    path = "chat/completions"
+
+    def parse(self, body: bytes, memo: Memo) -> Request:
+        return parse(body, memo)
+
+    def hint(self, request: Request) -> str | None:
+        return hint(request)
+
+    def without_gateway(self, request: Request) -> tuple[Request, dict[str, object] | None]:
+        return without_gateway(request)
+
+    def read_reply(self, body: bytes) -> Answer:
+        return read_reply(body)
+
+    def read_stream(self, data: bytes) -> Answer:
+        return read_stream(data)
+
+    def ended(self, answer: Answer) -> bool:
+        """A clean end without `[DONE]` is well when a finish reason came. Source: reference, openai-wire, section 5."""
+        return answer.finished or answer.done
+
+    def without_usage(self, block: bytes) -> bytes:
+        return strip_usage(block)
+
+    def error_body(self, error: GatewayError) -> bytes:
+        return error_body(error)
+
+    def error_event(self, message: str, *, code: str, type: str) -> bytes:
+        return error_event(message, code, type)
 
     def texts(self, item: Item) -> tuple[str, ...]:
         """Return the texts of the content: itself, or those of its parts that have one. Unpaired surrogates read as U+FFFD."""

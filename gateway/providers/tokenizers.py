@@ -14,12 +14,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gateway.context import tokens
-from gateway.context.items import Item
+from gateway.context.items import Dialect, Item
 from gateway.context.layout import Arranged
 from gateway.context.policy import Policy
 from gateway.context.prefixes import Prefixes
 from gateway.context.tokens import Costs
-from gateway.dialects.chat import CHAT
 from gateway.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -127,15 +126,15 @@ def _load(name: str) -> "tiktoken.Encoding":
 
 
 class Counter:
-    """Counts what a request costs, each message once: counts are kept by tokenizer and digest.
+    """Counts what a request costs, each message once: counts are kept by tokenizer, dialect and digest.
 
     `counting` returns the tokens of a text by a tokenizer's name; `memo` is how many messages' counts are kept.
     """
 
     def __init__(self, counting: Callable[[str, str], int] = count, memo: int = MEMO) -> None:
         self._count, self._memo = counting, memo
-        self._young: dict[tuple[str, bytes], int] = {}
-        self._old: dict[tuple[str, bytes], int] = {}
+        self._young: dict[tuple[str, str, bytes], int] = {}
+        self._old: dict[tuple[str, str, bytes], int] = {}
         self._texts: dict[tuple[str, str], int] = {}
         self._texts_size = 0
         self._prices = Prefixes[tuple[int, ...]]()
@@ -150,31 +149,30 @@ class Counter:
 
     def costs_now(self, arranged: Arranged, policy: Policy) -> Costs:
         """Return the same, counted here and now."""
-        name, safety = policy.tokenizer, policy.safety
+        name, safety, dialect = policy.tokenizer, policy.safety, arranged.dialect
 
         def price(items: Sequence[Item]) -> Iterator[int]:
-            return (tokens.priced(self._item(name, item), item, safety) for item in items)
+            return (tokens.priced(self._item(name, item, dialect), item, safety) for item in items)
 
-        items = tokens.known(arranged.request.items, (name, safety), price, self._prices)
-        notes = [self._item(name, item) for item in arranged.notes]
-        return tokens.counted(arranged, items, notes, self._envelope(name, CHAT.request_texts(arranged.request)), safety)
+        items = tokens.known(arranged.request.items, (name, dialect.name, safety), price, self._prices)
+        notes = [self._item(name, item, dialect) for item in arranged.notes]
+        return tokens.counted(arranged, items, notes, self._envelope(name, dialect.request_texts(arranged.request)), safety)
 
     def _new_characters(self, arranged: Arranged, policy: Policy) -> int:
         name = policy.tokenizer
-        known, _ = self._prices.longest(arranged.request.items, (name, policy.safety)) or (0, ())
-        items = (*arranged.request.items[known:], *arranged.notes)
-        size = sum(
-            len(i.raw) - i.media_bytes for i in items if (name, i.digest) not in self._young and (name, i.digest) not in self._old
-        )
-        return size + sum(len(text) for text in CHAT.request_texts(arranged.request) if (name, text) not in self._texts)
+        known, _ = self._prices.longest(arranged.request.items, (name, arranged.dialect.name, policy.safety)) or (0, ())
+        items, dialect = (*arranged.request.items[known:], *arranged.notes), arranged.dialect
+        keyed = (((name, dialect.name, item.digest), item) for item in items)
+        size = sum(len(item.raw) - item.media_bytes for key, item in keyed if key not in self._young and key not in self._old)
+        return size + sum(len(text) for text in dialect.request_texts(arranged.request) if (name, text) not in self._texts)
 
-    def _item(self, name: str, item: Item) -> int:
-        key = (name, item.digest)
+    def _item(self, name: str, item: Item, dialect: Dialect) -> int:
+        key = (name, dialect.name, item.digest)
         found = self._young.get(key)
         if found is None:
             found = self._old.get(key)
             if found is None:
-                found = self._count(name, CHAT.wire_text(item))
+                found = self._count(name, dialect.wire_text(item))
             if len(self._young) >= self._memo // 2:
                 self._old, self._young = self._young, {}
             self._young[key] = found
