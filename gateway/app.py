@@ -3,6 +3,7 @@
 `wiring` makes the parts, this module puts them together and answers HTTP, `serving` runs it in one process or several.
 """
 
+import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncIterator, Sequence
@@ -35,7 +36,7 @@ from gateway.providers.base import Upstream
 from gateway.providers.tokenizers import Counter
 from gateway.settings import Settings
 from gateway.telemetry import Metrics
-from gateway.wiring import aims_of, new_id, open_ledger, upstream_of
+from gateway.wiring import Told, aims_of, ask_windows, new_id, open_ledger, upstream_of
 
 LOG = logging.getLogger("gateway")
 CHAT_PATH = "/v1/chat/completions"
@@ -48,6 +49,7 @@ class App:
         self.settings, self.ledger, self.since = settings, ledger, datetime.now(UTC)
         self.upstreams: dict[str, Upstream] = {name: upstream_of(each) for name, each in settings.providers.items()}
         self.metrics = Metrics()
+        self._asking: asyncio.Task[None] | None = None
         self.gateway = Gateway(
             routes=settings.routes,
             aims=aims_of(settings, self.upstreams),
@@ -190,9 +192,16 @@ class App:
         """Record which configuration runs. A ledger that is away does not stop the start: calls are refused until it is back."""
         changed = ConfigChanged(id=new_id(), at=self.since, digest=self.settings.digest, source=self.settings.source)
         self.gateway.recorder.append_late(Entry(records=(changed,)))
+        self._asking = asyncio.create_task(ask_windows(self.settings, self._told))
+
+    def _told(self, told: Told) -> None:
+        """Plan against the windows that providers told, from the next request on."""
+        self.gateway.aims = aims_of(self.settings, self.upstreams, told)
 
     async def stop(self) -> None:
         """Finish what is being recorded, bounded by the grace time, and let go of every connection."""
+        if self._asking is not None:
+            self._asking.cancel()
         await self.gateway.recorder.drain(self.settings.server.shutdown_grace_s)
         for upstream in self.upstreams.values():
             await upstream.close()

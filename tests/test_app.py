@@ -1,3 +1,4 @@
+import asyncio
 import hashlib
 import json
 from collections.abc import AsyncIterator
@@ -12,6 +13,7 @@ from gateway.ledger.memory import MemoryLedger
 from gateway.ledger.records import CallFinished, ConfigChanged
 from gateway.settings import Settings, load, with_server
 from tests.api.test_chat import Client
+from tests.providers.test_openai import Server
 
 pytestmark = pytest.mark.anyio
 
@@ -223,6 +225,30 @@ async def test_models_are_the_routes_with_their_smallest_window() -> None:
         listed = (await http.get("/v1/models")).json()
         assert "s" in [each["id"] for each in listed["data"]]
         assert (await http.get("/v1/models/s")).json()["id"] == "s"
+
+
+async def test_a_window_that_the_provider_tells_is_planned_against_and_recorded() -> None:
+    body_of_models = json.dumps({"data": [{"id": "big", "owned_by": "vllm", "max_model_len": 4_096}]}).encode()
+
+    async def script(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+        writer.write(head % len(body_of_models) + body_of_models)
+
+    server = Server(script)
+    listening = await asyncio.start_server(server.accept, "127.0.0.1", 0)
+    address = f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}/v1"
+    text = TEXT.replace("http://127.0.0.1:9/v1", address).replace("window_tokens: 100000, ", "")
+    async with client(App(load(text, source="test", env={}), MemoryLedger())) as http:
+        for _ in range(200):
+            planned = (await http.post("/gateway/explain", content=body("x" * 20_000, "other"))).json()["targets"][0]
+            if planned["runway"]["window"] is not None:
+                break
+            await asyncio.sleep(0.01)
+
+    assert (planned["runway"]["window"], planned["verdict"]) == (4_096, "refused")
+    assert server.line == "GET /v1/models HTTP/1.1"  # once, though two routes have the target
+    assert len(server.heads) == 1
+    listening.close()
 
 
 async def test_an_app_is_built_from_its_settings(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from gateway.errors import ConfigurationError
 from gateway.ledger.redis import RedisLedger
 from gateway.ledger.sqlite import SQLiteLedger
 from gateway.providers.catalog import Row
+from gateway.providers.windows import Limits
 from gateway.settings import load
 from gateway.wiring import new_id, open_ledger, policy_of
 from tests.test_app import TEXT, settings
@@ -44,11 +45,20 @@ def test_a_policy_takes_the_settings_first_then_the_catalog_then_careful_figures
     listed = policy_of(route, unsized, provider, row)
     split = policy_of(route, unsized, provider, Row(window=8_000, input_limit=6_000, output_limit=2_000, prices=None))
     unknown = policy_of(route, unsized, provider, None)
+    told = policy_of(route, unsized, provider, row, Limits(window=4_000, input_limit=3_500))
+    over = policy_of(route, route.targets[0], provider, row, Limits(window=4_000))
 
     assert (named.window.tokens, named.window.source, named.reserve_tokens, named.window.output_limit) == (60, "yaml", 15, 500)
     assert (listed.window.tokens, listed.window.source, listed.reserve_tokens) == (8_000, "litellm", 2_000)
     assert (split.window.tokens, split.ceiling_tokens) == (8_000, 6_000)
     assert (unknown.window.tokens, unknown.ceiling_tokens, unknown.reserve_tokens) == (None, 131_072, 8_192)
+    assert (told.window.tokens, told.window.source, told.window.output_limit, told.ceiling_tokens) == (
+        4_000,
+        "provider",
+        500,
+        3_500,
+    )
+    assert (over.window.tokens, over.window.source) == (60, "yaml")
     assert [each.levelname for each in caplog.records] == ["WARNING"]
 
 

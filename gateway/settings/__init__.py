@@ -196,7 +196,7 @@ def _plain(value: object) -> object:
 KNOWN: tuple[tuple[str, str, str, tuple[str, ...], tuple[str, ...]], ...] = (
     ("OPENAI_API_KEY", "openai", "https://api.openai.com/v1", ("gpt-*", "o1*", "o3*", "o4*", "chatgpt-*"),
      ("gpt-5.6", "gpt-5.5", "gpt-5.4", "gpt-5.4-mini", "gpt-5.4-nano", "gpt-5.2", "gpt-5.1", "gpt-5", "gpt-5-mini", "gpt-5-nano",
-      "gpt-4.1", "gpt-4.1-mini", "gpt-4.1-nano", "gpt-4o", "gpt-4o-mini", "o3", "o4-mini")),
+      "gpt-4.1", "gpt-4.1-mini", "gpt-4o", "gpt-4o-mini", "o3")),
     ("DEEPSEEK_API_KEY", "deepseek", "https://api.deepseek.com/v1", ("deepseek-*",), ("deepseek-chat", "deepseek-reasoner")),
     ("MISTRAL_API_KEY", "mistral", "https://api.mistral.ai/v1",
      ("mistral-*", "ministral-*", "magistral-*", "codestral-*", "devstral-*"),
