@@ -11,6 +11,7 @@ from datetime import datetime
 
 import orjson
 
+from gateway.cache.cost import Prices, parts_usd
 from gateway.cache.usage import Usage
 from gateway.context.admission import Refused
 from gateway.context.digest import digest
@@ -23,7 +24,7 @@ from gateway.errors import ContextLengthExceeded, GatewayError, UpstreamError, U
 from gateway.ledger.records import CallFinished, Entry, Outcome
 from gateway.planning import Snapshot
 from gateway.providers.base import Failure, Headers, Reply
-from gateway.routing import Prices, Retry
+from gateway.routing import Retry
 
 BACKOFF_S = 0.5  # doubled with each try, as the OpenAI SDKs do
 KEPT_BYTES = 64 << 20  # of one answer, for its record; what is beyond is forwarded and not recorded
@@ -179,17 +180,6 @@ def answer_of(data: bytes, stream: bool, dialect: Dialect) -> Answer:
     return dialect.read_reply(data)
 
 
-def cost_usd(usage: Usage | None, prices: Prices | None) -> float | None:
-    """Return what a call cost in USD; None when its usage or its price is not known, which is not zero."""
-    if usage is None or prices is None or usage.input_tokens is None or usage.output_tokens is None:
-        return None
-    cached, written = usage.cached_tokens or 0, usage.written_tokens or 0
-    read_price = prices.input if prices.cached is None else prices.cached
-    write_price = prices.input if prices.cache_write is None else prices.cache_write
-    uncached = usage.input_tokens - cached - written
-    return (uncached * prices.input + cached * read_price + written * write_price + usage.output_tokens * prices.output) / 1e6
-
-
 def finished(attempt: Attempt, answer: Answer, outcome: Outcome, record_id: str, at: datetime) -> tuple[Entry, CallFinished]:
     """Return the entry that ends an attempt. A usage that was not reported for an answer is estimated, and says so."""
     bodies: dict[bytes, bytes] = {}
@@ -210,7 +200,7 @@ def finished(attempt: Attempt, answer: Answer, outcome: Outcome, record_id: str,
             Usage(input_tokens=attempt.estimate, output_tokens=-(-len(answer.text.encode("utf-8", "replace")) // 3)),
             True,
         )
-    snapshot = attempt.snapshot
+    snapshot, parts = attempt.snapshot, {} if estimated else parts_usd(usage, attempt.prices)
     record = CallFinished(
         id=record_id,
         at=at,
@@ -222,7 +212,8 @@ def finished(attempt: Attempt, answer: Answer, outcome: Outcome, record_id: str,
         first_token_s=attempt.first_token_s,
         usage=usage,
         usage_estimated=estimated,
-        cost_usd=None if estimated else cost_usd(usage, attempt.prices),
+        cost_usd=sum(parts.values()) if parts else None,
+        cost_parts_usd=parts,
         cache_expected_tokens=snapshot.expected,
         cache_reported_tokens=None if usage is None or estimated else usage.cached_tokens,
         reply=reply,

@@ -9,18 +9,9 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from gateway.cache.cost import Prices as Prices
 from gateway.context.policy import CompactionPolicy, LayoutPolicy
 from gateway.errors import ModelNotFound
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Prices:
-    """USD per million tokens. `cache_write` None: writing costs what input costs."""
-
-    input: float
-    cached: float | None = None
-    cache_write: float | None = None
-    output: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,7 +5,7 @@ from typing import Any
 import orjson
 import pytest
 
-from gateway.attempts import Attempt, Attempts, Delivered, answer_of, cost_usd, finished
+from gateway.attempts import Attempt, Attempts, Delivered, answer_of, finished
 from gateway.cache.usage import Usage
 from gateway.context.admission import Refused, Runway
 from gateway.dialects.chat import CHAT
@@ -111,22 +111,6 @@ def test_causes_never_hold_the_providers_text() -> None:
     assert "secret" not in message
     assert "a: the required content does not fit: 9 estimated tokens" in message
     assert "b: server: answered 500" in message
-
-
-@pytest.mark.parametrize(
-    ("usage", "prices", "cost"),
-    [
-        (Usage(input_tokens=1000, output_tokens=100), Prices(input=2, output=10), 0.003),
-        (Usage(input_tokens=1000, cached_tokens=400, output_tokens=0), Prices(input=2, cached=0.5), 0.0014),
-        (Usage(input_tokens=1000, cached_tokens=400, output_tokens=0), Prices(input=2), 0.002),
-        (Usage(input_tokens=1000, written_tokens=500, output_tokens=0), Prices(input=2, cache_write=4), 0.003),
-        (Usage(input_tokens=1000), Prices(input=2), None),
-        (Usage(input_tokens=1000, output_tokens=1), None, None),
-        (None, Prices(input=2), None),
-    ],
-)
-def test_a_call_costs_what_its_parts_cost(usage: Usage | None, prices: Prices | None, cost: float | None) -> None:
-    assert cost_usd(usage, prices) == (None if cost is None else pytest.approx(cost))
 
 
 def attempt(*kept: bytes, status: int | None = 200, prices: Prices | None = None, **fields: Any) -> Attempt:

@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
+from gateway.cache.cost import Prices, Tier
 from gateway.context.policy import CompactionPolicy, LayoutPolicy, Strategy, Volatile
 from gateway.errors import ConfigurationError
-from gateway.routing import Budget, Cooldown, Prices, Retry, Route, Target
+from gateway.routing import Budget, Cooldown, Retry, Route, Target
 from gateway.settings import (
     Address,
     Auth,
@@ -95,7 +96,10 @@ def test_the_example_loads_and_says_what_it_says() -> None:
 
     assert [each.name for each in made.routes] == ["coding", "cheap"]
     assert [each.name for each in made.routes[0].targets] == ["openai/gpt-5.6", "openai/gpt-5.4", "local/qwen3"]
-    assert Prices(input=2.5, cached=0.25, cache_write=2.5, output=15) == made.routes[0].targets[1].prices
+    longer = Prices(input=5, cached=0.5, cache_write=5, output=22.5)
+    assert made.routes[0].targets[1].prices == Prices(
+        input=2.5, cached=0.25, cache_write=2.5, cache_write_long=5, output=15, tiers=(Tier(above_tokens=200_000, prices=longer),)
+    )
     assert made.routes[1].targets[0].window_tokens == 65536
     assert made.routes[1].targets[0].output_limit_tokens == 8192
 

@@ -6,13 +6,13 @@ The map is read as a file; litellm itself is never imported. Only the rows asked
 import importlib.util
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import msgspec
 
+from gateway.cache.cost import Prices, Tier
 from gateway.errors import ConfigurationError
-from gateway.routing import Prices
 
 MAP = "model_prices_and_context_window_backup.json"
 # Rows whose `max_input_tokens` is the input budget beside the output, not the window: OpenAI's 5, 5.1, 5.2, 5.6 and 6.x, told by
@@ -20,6 +20,8 @@ MAP = "model_prices_and_context_window_backup.json"
 INPUT_BUDGET = re.compile(r"^gpt-(?:5(?:\.[126])?|6(?:\.\d+)?)(?:-|$)")
 BUDGETS = {(272_000, 128_000), (922_000, 128_000)}
 O200K = re.compile(r"^(?:gpt-(?:4o|4\.1|4\.5|[5-9]|[12]\d|oss)|chatgpt|codex|o\d(?:-|$))")
+_LONG = re.compile(r"input_cost_per_token_above_(\d+)k_tokens")
+_LONGER = ("cache_creation_input_token_cost_above_1hr", "cache_creation_input_token_cost_above_12hr")
 CL100K = re.compile(r"^(?:gpt-4|gpt-3\.5|gpt-35|text-embedding-(?:ada|3))")
 
 
@@ -93,13 +95,38 @@ def _tokens(value: object) -> int | None:
 
 
 def _prices(values: Mapping[str, object]) -> Prices | None:
+    """Return what a row says of prices, those of long contexts with it; None when it lacks that of input or output."""
+    base = _priced(values, "", None)
+    if base is None:
+        return None
+    bounds = sorted({int(found[1]) for name in values if (found := _LONG.fullmatch(name))})
+    tiers = [(bound, _priced(values, f"_above_{bound}k_tokens", base)) for bound in bounds]
+    return replace(base, tiers=tuple(Tier(above_tokens=bound * 1_000, prices=prices) for bound, prices in tiers if prices))
+
+
+def _priced(values: Mapping[str, object], suffix: str, base: Prices | None) -> Prices | None:
+    """Return the prices under the names with this suffix; a price that only the base has grows as the input's does."""
+
     def usd(name: str) -> float | None:
-        value = values.get(name)
+        value = values.get(name + suffix)
         return float(value) * 1e6 if isinstance(value, int | float) and not isinstance(value, bool) else None
 
+    def scaled(name: str, of_base: float | None) -> float | None:
+        told = usd(name)
+        if told is None and of_base is not None and base is not None and base.input and paid is not None:
+            return of_base * paid / base.input
+        return told
+
     paid, output = usd("input_cost_per_token"), usd("output_cost_per_token")
+    if base is not None and output is None:
+        output = base.output
     if paid is None or output is None:
         return None
+    longer = next((price for name in _LONGER if (price := usd(name)) is not None), None)
     return Prices(
-        input=paid, cached=usd("cache_read_input_token_cost"), cache_write=usd("cache_creation_input_token_cost"), output=output
+        input=paid,
+        cached=scaled("cache_read_input_token_cost", base.cached if base else None),
+        cache_write=scaled("cache_creation_input_token_cost", base.cache_write if base else None),
+        output=output,
+        cache_write_long=scaled("", base.cache_write_long if base else None) if longer is None else longer,
     )

@@ -16,6 +16,7 @@ from urllib.parse import parse_qsl, urlsplit, urlunsplit
 from pydantic import BaseModel
 
 from gateway import routing, yamlfile
+from gateway.cache.cost import Prices, Tier
 from gateway.context.policy import CompactionPolicy, LayoutPolicy, Strategy, Volatile
 from gateway.errors import ConfigurationError
 from gateway.settings import checks, form
@@ -158,8 +159,16 @@ def _flat(given: form.RouteForm, known: Mapping[str, form.RouteForm]) -> Iterato
         if each.route is not None:
             yield from _flat(known[each.route], known)
         else:
-            prices = routing.Prices(**_set(each.prices)) if each.prices else None
+            prices = _prices(each.prices) if each.prices else None
             yield routing.Target(**_set(each, "route", "prices"), prices=prices)
+
+
+def _prices(given: form.PricesForm) -> Prices:
+    tiers = (
+        Tier(above_tokens=each.above_tokens, prices=Prices(**_set(each, "above_tokens")))
+        for each in sorted(given.long_context, key=lambda each: each.above_tokens)
+    )
+    return Prices(**_set(given, "long_context"), tiers=tuple(tiers))
 
 
 def _no_rivals(document: yamlfile.Document, route: routing.Route) -> None:

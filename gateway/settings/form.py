@@ -139,11 +139,20 @@ class ProviderForm(Form):
     options: dict[Text, Any] = {}
 
 
-class PricesForm(Form):
+class PriceForm(Form):
     input: Amount
     cached: Amount | None = None
     cache_write: Amount | None = None
+    cache_write_long: Amount | None = None
     output: Amount = 0.0
+
+
+class LongContextForm(PriceForm):
+    above_tokens: Whole
+
+
+class PricesForm(PriceForm):
+    long_context: list[LongContextForm] = []
 
 
 class TargetForm(Form):

@@ -60,6 +60,31 @@ def test_prices_are_per_million(tmp_path: Path) -> None:
     assert found["p", "half"].prices is None
 
 
+def test_long_contexts_have_prices_of_their_own() -> None:
+    prices = lookup([("main", "gpt-5.6")])["main", "gpt-5.6"].prices
+
+    assert prices is not None
+    assert (prices.input, prices.cached, prices.cache_write, prices.cache_write_long) == pytest.approx((4, 0.4, 5, 10))
+    assert [tier.above_tokens for tier in prices.tiers] == [272_000]
+    longer = prices.at(272_001)
+    assert (longer.input, longer.cached, longer.cache_write, longer.cache_write_long, longer.output) == pytest.approx(
+        (8, 0.8, 10, 20, 30)
+    )
+    assert prices.at(272_000) is prices
+
+
+def test_a_price_that_a_tier_leaves_out_grows_as_the_inputs(tmp_path: Path) -> None:
+    path = tmp_path / "map.json"
+    costs = {"input_cost_per_token": 1e-06, "output_cost_per_token": 5e-06, "cache_read_input_token_cost": 1e-07}
+    path.write_text(json.dumps({"m": costs | {"input_cost_per_token_above_200k_tokens": 2e-06}}))
+
+    prices = lookup([("p", "m")], path)["p", "m"].prices
+
+    assert prices is not None
+    longer = prices.at(200_001)
+    assert (longer.input, longer.cached, longer.output) == pytest.approx((2.0, 0.2, 5.0))
+
+
 @pytest.mark.parametrize("value", [None, "set to max input tokens", 0, -5, True, [1], {"a": 1}])
 def test_a_figure_that_is_none_is_not_known(tmp_path: Path, value: object) -> None:
     path = tmp_path / "map.json"
