@@ -7,7 +7,6 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncIterator, Sequence
-from datetime import UTC, datetime
 from typing import Any
 
 from starlette.applications import Starlette
@@ -16,27 +15,27 @@ from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Mount, Route
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
-from gateway import planning, routing
+from gateway import logs, planning, routing
 from gateway.api import admin, cors, errors, guard, health, models
 from gateway.api.access import AdminOnly, authorise
-from gateway.api.chat import ChatCompletions, ClientLeft, read_body
-from gateway.api.passthrough import PassThrough
+from gateway.api.chat import ClientLeft, read_body
 from gateway.api.sessions import LOGIN_PATH, Sessions
 from gateway.context import layout
 from gateway.dashboard import views
 from gateway.dialects.chat import CHAT
 from gateway.errors import GatewayError, RouteNotAllowed
+from gateway.generation import Generation, Shared, generation_of, refuse_fixed
 from gateway.ledger.base import Ledger
 from gateway.ledger.memory import MemoryLedger
 from gateway.ledger.records import ConfigChanged, Entry
 from gateway.pipeline import Gateway
-from gateway.providers.base import Upstream
 from gateway.providers.tokenizers import Counter
+from gateway.reloading import Reloading, Source
 from gateway.settings import Settings
 from gateway.telemetry import Metrics
-from gateway.wiring import Told, aims_of, ask_windows, new_id, open_ledger, upstream_of
+from gateway.wiring import aims_of, ask_windows, new_id, open_ledger, upstream_of
 
 LOG = logging.getLogger("gateway")
 CHAT_PATH = "/v1/chat/completions"
@@ -45,47 +44,86 @@ CHAT_PATH = "/v1/chat/completions"
 class App:
     """The ASGI application. Chat completions are answered without a framework, everything else through starlette."""
 
-    def __init__(self, settings: Settings, ledger: Ledger) -> None:
-        self.settings, self.ledger, self.since = settings, ledger, datetime.now(UTC)
-        self.upstreams: dict[str, Upstream] = {name: upstream_of(each) for name, each in settings.providers.items()}
+    def __init__(self, settings: Settings, ledger: Ledger, source: Source | None = None) -> None:
+        """Serve these settings. `source` gives them anew for a reload; None: they stay as they are."""
+        self.ledger = ledger
         self.metrics = Metrics()
         self._asking: asyncio.Task[None] | None = None
-        self.gateway = Gateway(
-            routes=settings.routes,
-            aims=aims_of(settings, self.upstreams),
-            ledger=ledger,
-            counter=Counter(),
-            new_id=new_id,
-            meter=self.metrics,
-        )
-        limit = settings.server.max_body_bytes
-        self.chat: ASGIApp = ChatCompletions(self.gateway, settings.auth.keys, limit, new_id)
-        provider = settings.passthrough or ""
-        self.passthrough = PassThrough(self.gateway, provider, self.upstreams.get(provider), settings.auth.keys, limit, new_id)
+        self.now = generation_of(settings, self._shared())
+        self._live = [self.now]
+        self.reloading = Reloading(source, self.apply) if source else None
         rest = Starlette(routes=self._routes(), lifespan=self._lifespan, exception_handlers=HANDLERS)
         rest.router.redirect_slashes = False  # a redirect would lose a POST's body with many clients
-        self.rest: ASGIApp = rest
-        if settings.server.cors_origins:
-            self.chat = cors.Cors(self.chat, self._origins)
-        self.rest = cors.Cors(self.rest, self._origins)
+        self.rest = cors.Cors(rest, self._origins)
+
+    @property
+    def settings(self) -> Settings:
+        """The settings in force."""
+        return self.now.settings
+
+    @property
+    def gateway(self) -> Gateway:
+        """The request path under the settings in force."""
+        return self.now.gateway
+
+    def _shared(self) -> Shared:
+        return Shared(ledger=self.ledger, metrics=self.metrics, origins=self._origins)
+
+    async def apply(self, settings: Settings) -> None:
+        """Put other settings in force: new requests run on them, those that run already end as they began.
+
+        ConfigurationError, and nothing changed, for settings that cannot be served, or only after a restart.
+        """
+        if settings.digest == self.settings.digest:
+            LOG.info("reload: nothing changed, configuration %.12s stays in force", settings.digest)
+            return
+        refuse_fixed(self.settings, settings)
+        generation = await asyncio.to_thread(generation_of, settings, self._shared(), self.now)  # looks windows and prices up
+        old, self.now = self.now, generation
+        self._live.append(generation)
+        logs.configure(settings.log.level, settings.log.format)
+        LOG.info("reload: configuration %.12s is in force, %d requests end under the one before", settings.digest, old.calls)
+        self._begin()
+        await self._retire(old)
+
+    async def _retire(self, generation: Generation) -> None:
+        """Let go of a generation that is over: of the upstreams that no other one still uses."""
+        if generation.calls or generation is self.now or generation not in self._live:
+            return
+        self._live.remove(generation)
+        kept = [upstream for each in self._live for upstream in each.upstreams.values()]
+        for upstream in generation.upstreams.values():
+            if not any(upstream is other for other in kept):
+                await upstream.close()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.rest(scope, receive, send)
+            return
+        generation = self.now
+        generation.calls += 1
+        try:
+            await self._answer(generation, scope, receive, send)
+        finally:
+            generation.calls -= 1
+            if generation is not self.now:
+                generation.gateway.recorder.spawn(self._retire(generation))
+
+    async def _answer(self, generation: Generation, scope: Scope, receive: Receive, send: Send) -> None:
         if self._is_unasked(scope):
             await errors.response(RouteNotAllowed(guard.UNASKED))(scope, receive, send)
             return
-        if scope["type"] == "http" and scope["method"] == "POST" and canonical(scope["path"]) == CHAT_PATH:
-            await self.chat(scope, receive, send)
+        if scope["method"] == "POST" and canonical(scope["path"]) == CHAT_PATH:
+            await generation.chat(scope, receive, send)
             return
-        if scope["type"] == "http":
-            send = identified(send, new_id())
-            if any(name == b"upgrade" and value.lower() == b"websocket" for name, value in scope["headers"]):
-                await errors.response(errors.UpgradeRefused("WebSocket upgrades are not in this version"))(scope, receive, send)
-                return
-            scope = dict(scope, path=canonical(scope["path"]))
-        await self.rest(scope, receive, send)
+        send = identified(send, new_id())
+        if any(name == b"upgrade" and value.lower() == b"websocket" for name, value in scope["headers"]):
+            await errors.response(errors.UpgradeRefused("WebSocket upgrades are not in this version"))(scope, receive, send)
+            return
+        await self.rest(dict(scope, path=canonical(scope["path"]), generation=generation), receive, send)
 
     def _is_unasked(self, scope: Scope) -> bool:
-        keyless = scope["type"] == "http" and scope["method"] != "OPTIONS" and not self.settings.auth.keys
+        keyless = scope["method"] != "OPTIONS" and not self.settings.auth.keys
         return keyless and guard.is_unasked(scope["headers"], self._origins())
 
     def _routes(self) -> list[BaseRoute]:
@@ -104,6 +142,10 @@ class App:
         async def metrics(request: Request) -> Response:
             return Response(self.metrics.page(), media_type="text/plain; version=0.0.4")
 
+        async def passed(request: Request) -> Response:
+            generation: Generation = request.scope["generation"]
+            return await generation.passthrough.answer(request)
+
         return [
             *(Route(path, alive) for path in ("/health/live", "/health/liveliness", "/health")),
             *(Route(path, readiness) for path in ("/health/ready", "/health/readiness")),
@@ -117,7 +159,7 @@ class App:
             Route("/dashboard/static/style.css", pages.style, middleware=private),
             Route(
                 "/v1/{path:path}",
-                self.passthrough.answer,
+                passed,
                 methods=["GET", "POST", "PUT", "PATCH", "DELETE"],
                 middleware=[Middleware(guard.Marked, headers=guard.DATA)],
             ),
@@ -134,7 +176,8 @@ class App:
             return admin.routes(self.settings.routes, self._window)
 
         async def config(request: Request) -> Response:
-            return admin.config(digest=self.settings.digest, since=self.since, source=self.settings.source, last_reload=None)
+            now, last = self.now, self.reloading.last if self.reloading else None
+            return admin.config(digest=now.settings.digest, since=now.since, source=now.settings.source, last_reload=last)
 
         async def budgets(request: Request) -> Response:
             return admin.budgets()
@@ -189,21 +232,31 @@ class App:
             await self.stop()
 
     async def started(self) -> None:
-        """Record which configuration runs. A ledger that is away does not stop the start: calls are refused until it is back."""
-        changed = ConfigChanged(id=new_id(), at=self.since, digest=self.settings.digest, source=self.settings.source)
-        self.gateway.recorder.append_late(Entry(records=(changed,)))
-        self._asking = asyncio.create_task(ask_windows(self.settings, self._told))
+        """Record which configuration runs, and watch for another.
 
-    def _told(self, told: Told) -> None:
-        """Plan against the windows that providers told, from the next request on."""
-        self.gateway.aims = aims_of(self.settings, self.upstreams, told)
+        A ledger that is away does not stop the start: calls are refused until it is back.
+        """
+        self._begin()
+        if self.reloading is not None:
+            self.reloading.start()
+
+    def _begin(self) -> None:
+        """Record that these settings are in force from now on, and ask providers for the windows that they do not name."""
+        now = self.now
+        changed = ConfigChanged(id=new_id(), at=now.since, digest=now.settings.digest, source=now.settings.source)
+        now.gateway.recorder.append_late(Entry(records=(changed,)))
+        if self._asking is not None:
+            self._asking.cancel()
+        self._asking = asyncio.create_task(ask_windows(now.settings, now.tell))
 
     async def stop(self) -> None:
         """Finish what is being recorded, bounded by the grace time, and let go of every connection."""
+        if self.reloading is not None:
+            await self.reloading.stop()
         if self._asking is not None:
             self._asking.cancel()
         await self.gateway.recorder.drain(self.settings.server.shutdown_grace_s)
-        for upstream in self.upstreams.values():
+        for upstream in {id(each): each for generation in self._live for each in generation.upstreams.values()}.values():
             await upstream.close()
         await self.ledger.close()
 
@@ -278,7 +331,8 @@ async def explain(settings: Settings, body: bytes, route: str | None) -> dict[st
     return await explain_with(gateway, body, route)
 
 
-def build(settings: Settings) -> App:
+def build(settings: Settings, source: Source | None = None) -> App:
     """Return the application for these settings. Opens no connection yet; a file of SQLite is opened."""
     each = settings.ledger
-    return App(settings, open_ledger(each.url.reveal(), each.timeout_s, pool=each.pool, fsynced=each.durability == "fsynced"))
+    ledger = open_ledger(each.url.reveal(), each.timeout_s, pool=each.pool, fsynced=each.durability == "fsynced")
+    return App(settings, ledger, source)

@@ -3,32 +3,62 @@
 import logging
 import os
 import signal
+import sys
 from pathlib import Path
 from typing import Any
 
 import uvicorn
+from uvicorn.config import STARTUP_FAILURE
+from uvicorn.supervisors import Multiprocess
 
 from gateway import logs
 from gateway import settings as configuration
 from gateway.app import App, build
 from gateway.errors import ConfigurationError
 from gateway.providers import simulated
+from gateway.reloading import Source
 from gateway.settings import Settings
 
 LOG = logging.getLogger("gateway")
 KEEP_ALIVE_S = 75  # longer than the 60 s of usual balancers, so that they and not we close an idle connection
-CONFIG_VARIABLE = "GATEWAY_CONFIG_FILE"  # how a worker process learns which file its parent was given
+# How a worker process learns what its parent serves: the settings file ("" for the environment), and the address given to it.
+CONFIG_VARIABLE, HOST_VARIABLE, PORT_VARIABLE = "GATEWAY_CONFIG_FILE", "GATEWAY_SERVED_HOST", "GATEWAY_SERVED_PORT"
 
 
-def from_file() -> App:
-    """Return the application of one worker process, which reads the same settings file as its parent."""
-    settings = configuration.read(Path(os.environ[CONFIG_VARIABLE]), os.environ)
+def source_of(path: Path | None, *, host: str | None = None, port: int | None = None) -> Source:
+    """Return where the settings are read: a file, or the environment's provider keys; the command line's address wins."""
+
+    def load() -> Settings:
+        found = configuration.read(path, os.environ) if path else configuration.from_environment(os.environ)
+        if found is None:
+            raise ConfigurationError("no provider key is left in the environment")
+        return configuration.with_server(found, host=host, port=port)
+
+    return Source(load, path)
+
+
+def worker() -> App:
+    """Return the application of one worker process, which reads the same settings as its parent."""
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until the application listens: a reload must not end a starting worker
+    path, port = os.environ[CONFIG_VARIABLE], os.environ[PORT_VARIABLE]
+    source = source_of(Path(path) if path else None, host=os.environ[HOST_VARIABLE], port=int(port))
+    settings = source.read()
     logs.configure(settings.log.level, settings.log.format)
-    return build(settings)
+    return build(settings, source)
 
 
-def serve(settings: Settings, workers: int = 1) -> None:
-    """Serve until a signal ends it. Several workers need a settings file, which each of them reads."""
+class Workers(Multiprocess):
+    """The parent of worker processes: starts them, starts a dead one again, and passes signals on."""
+
+    def handle_hup(self) -> None:
+        """Have every worker reload by itself: a restart, which the class would do, cuts long answers."""
+        for process in self.processes:
+            if process.pid is not None and process.exitcode is None:
+                os.kill(process.pid, signal.SIGHUP)
+
+
+def serve(settings: Settings, workers: int = 1, source: Source | None = None) -> None:
+    """Serve until a signal ends it. `source` gives the settings anew; without it there is no reload, and one process."""
     logs.configure(settings.log.level, settings.log.format)
     options: dict[str, Any] = {
         "host": settings.server.host,
@@ -44,15 +74,17 @@ def serve(settings: Settings, workers: int = 1) -> None:
         "timeout_graceful_shutdown": max(1, int(settings.server.shutdown_grace_s)),
     }
     if workers == 1:
-        signal.signal(
-            signal.SIGHUP, lambda number, frame: LOG.warning("SIGHUP: reload is not in this version; the config in force stays")
-        )
-        uvicorn.run(build(settings), **options)
+        server = uvicorn.Server(uvicorn.Config(build(settings, source), **options))
+        server.run()
+        if not server.started:
+            sys.exit(STARTUP_FAILURE)
         return
-    if not Path(settings.source).is_file():
-        raise ConfigurationError("several workers need a settings file: give one with --config")
-    os.environ[CONFIG_VARIABLE] = settings.source
-    uvicorn.run("gateway.serving:from_file", factory=True, workers=workers, **options)
+    if source is None:
+        raise ConfigurationError("several workers need a settings file or a provider key: each of them reads it anew")
+    os.environ[CONFIG_VARIABLE] = str(source.path or "")
+    os.environ[HOST_VARIABLE], os.environ[PORT_VARIABLE] = settings.server.host, str(settings.server.port)
+    config = uvicorn.Config("gateway.serving:worker", factory=True, workers=workers, **options)
+    Workers(config, [config.bind_socket()]).run()
 
 
 SIMULATED = """

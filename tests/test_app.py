@@ -9,9 +9,11 @@ import httpx
 import pytest
 
 from gateway.app import App, build, canonical, explain
+from gateway.errors import ConfigurationError
 from gateway.ledger.memory import MemoryLedger
 from gateway.ledger.records import CallFinished, ConfigChanged
-from gateway.settings import Settings, load, with_server
+from gateway.reloading import Source
+from gateway.settings import Settings, load, read, with_server
 from tests.api.test_chat import Client
 from tests.providers.test_openai import Server
 
@@ -266,3 +268,71 @@ async def test_every_answer_has_a_request_id() -> None:
         refused = await http.get("/v1/realtime", headers={"upgrade": "websocket"})
         assert refused.status_code == 426
         assert refused.headers["x-request-id"]
+
+
+OTHER = TEXT.replace("models: [s]", "models: [t]").replace("up: {base", "up: {drop_fields: [user], base")
+
+
+async def test_a_reload_swaps_all_at_once_and_is_recorded() -> None:
+    ledger = MemoryLedger()
+    app = App(settings(), ledger, Source(settings))
+    async with client(app) as http:
+        before = (await http.get("/gateway/config")).json()
+        await app.apply(load(OTHER, source="test", env={}))
+        after = (await http.get("/gateway/config")).json()
+        old = await http.post("/v1/chat/completions", content=body(model="s"))
+        new = await http.post("/v1/chat/completions", content=body(model="t"))
+
+    assert before["digest"] != after["digest"]
+    assert before["since"] < after["since"]
+    assert [answer.headers["x-gateway-route"] for answer in (old, new)] == ["rest", "small"]
+    assert [each.digest for each in ledger.records if isinstance(each, ConfigChanged)] == [before["digest"], after["digest"]]
+
+
+async def test_the_page_says_how_the_last_reload_went(tmp_path: Path) -> None:
+    path = tmp_path / "gateway.yaml"
+    path.write_text(TEXT)
+    app = App(read(path, {}), MemoryLedger(), Source(lambda: read(path, {}), path))
+    assert app.reloading is not None
+    async with client(app) as http:
+        assert (await http.get("/gateway/config")).json()["last_reload"] is None
+        path.write_text(TEXT.replace("retry", "rettry"))
+        await app.reloading.reload("a test")
+        bad = (await http.get("/gateway/config")).json()
+        path.write_text(OTHER)
+        await app.reloading.reload("a test")
+        good = (await http.get("/gateway/config")).json()
+
+    assert bad["last_reload"]["ok"] is False
+    assert "did you mean retry" in bad["last_reload"]["error"]
+    assert (good["last_reload"]["ok"], good["last_reload"]["error"]) == (True, None)
+    assert good["digest"] == load(OTHER, source="other", env={}).digest != bad["digest"]
+
+
+async def test_a_provider_keeps_its_connections_until_nobody_uses_it() -> None:
+    app = App(settings(), MemoryLedger())
+    first, second = app.now, load(TEXT.replace("models: [s]", "models: [t]"), source="test", env={})
+    first.calls = 1  # a stream that began under the first configuration
+    await app.apply(second)
+    kept = app.now.upstreams["up"]
+    assert kept is first.upstreams["up"]
+    closed: list[bool] = []
+    app.now.upstreams["up"].close = lambda: note(closed)  # type: ignore[method-assign]
+    await app.apply(load(OTHER, source="test", env={}))
+    assert (closed, app.now.upstreams["up"] is kept) == ([], False)
+    first.calls = 0
+    await app._retire(first)
+
+    assert closed == [True]
+
+
+async def test_what_needs_a_restart_is_refused_whole() -> None:
+    app = App(settings(), MemoryLedger())
+    with pytest.raises(ConfigurationError, match="ledger cannot change"):
+        await app.apply(load(OTHER + "ledger: {timeout_s: 3}", source="test", env={}))
+
+    assert app.settings == settings()
+
+
+async def note(closed: list[bool]) -> None:
+    closed.append(True)

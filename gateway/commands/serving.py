@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from gateway.commands import Config, settings_of
+from gateway.commands import DEFAULT_CONFIG, Config, settings_of
 
 SIMULATED = "no settings file and no provider key in the environment: serving the built-in simulated provider"
 commands = typer.Typer()
@@ -20,13 +20,14 @@ def serve(
     """Run the proxy."""
     from gateway import serving, settings
 
-    found = settings_of(config)
-    if found is None:
+    path = config or (DEFAULT_CONFIG if DEFAULT_CONFIG.is_file() else None)
+    if path is None and settings_of(None) is None:
         typer.echo(SIMULATED, err=True)
-        found = serving.simulated_settings()
-    if host is not None or port is not None:
-        found = settings.with_server(found, host=host, port=port)
-    serving.serve(found, workers=workers)
+        found = settings.with_server(serving.simulated_settings(), host=host, port=port)
+        serving.serve(found, workers=workers)
+        return
+    source = serving.source_of(path, host=host, port=port)
+    serving.serve(source.read(), workers=workers, source=source)
 
 
 @commands.command()

@@ -1,6 +1,8 @@
 """Runs the real program: `gateway serve` in a process of its own, with a simulated provider and a real Redis around it."""
 
+import asyncio
 import contextlib
+import json
 import os
 import shutil
 import socket
@@ -14,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import uvicorn
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from gateway.providers.simulated import SimulatedModel, SimulatedProvider, app
 
@@ -58,21 +61,47 @@ def redis_server(folder: Path, port: int | None = None) -> Iterator[int]:
 
 
 @contextlib.contextmanager
-def provider(models: Mapping[str, SimulatedModel]) -> Iterator[tuple[SimulatedProvider, int]]:
-    """Run a simulated provider in a thread of this process; yields it and its port."""
-    made, port = SimulatedProvider(models), free_port()
+def running(application: ASGIApp) -> Iterator[int]:
+    """Run an application in a thread of this process; yields its port."""
+    port = free_port()
     server = uvicorn.Server(
-        uvicorn.Config(app(made), host="127.0.0.1", port=port, log_config=None, access_log=False, ws="none", lifespan="off")
+        uvicorn.Config(application, host="127.0.0.1", port=port, log_config=None, access_log=False, ws="none", lifespan="off")
     )
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
     while not server.started:
         time.sleep(0.01)
     try:
-        yield made, port
+        yield port
     finally:
         server.should_exit = True
         thread.join(10)
+
+
+@contextlib.contextmanager
+def provider(models: Mapping[str, SimulatedModel]) -> Iterator[tuple[SimulatedProvider, int]]:
+    """Run a simulated provider in a thread of this process; yields it and its port."""
+    made = SimulatedProvider(models)
+    with running(app(made)) as port:
+        yield made, port
+
+
+HEAD = b'data: {"id":"c","object":"chat.completion.chunk","created":1,"model":"m","choices":[{"index":0,'
+PIECE = HEAD + b'"delta":{"content":"x"}}]}\n\n'
+END = HEAD + b'"delta":{},"finish_reason":"stop"}]}\n\ndata: [DONE]\n\n'
+
+
+async def dripping(scope: Scope, receive: Receive, send: Send) -> None:
+    """A provider that streams slowly: as many pieces as the body's `max_tokens`, one each tenth of a second."""
+    body, more = b"", True
+    while more:
+        message = await receive()
+        body, more = body + message.get("body", b""), message.get("more_body", False)
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"text/event-stream")]})
+    for _ in range(int(json.loads(body)["max_tokens"])):
+        await send({"type": "http.response.body", "body": PIECE, "more_body": True})
+        await asyncio.sleep(0.1)
+    await send({"type": "http.response.body", "body": END})
 
 
 @dataclass
@@ -99,12 +128,12 @@ def environment() -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def gateway(folder: Path, text: str) -> Iterator[Served]:
-    """Run `gateway serve` on these settings; `{port}` in them is its own port."""
+def gateway(folder: Path, text: str, *words: str) -> Iterator[Served]:
+    """Run `gateway serve` on these settings, with more words if given; `{port}` in the settings is its own port."""
     port = free_port()
     config = folder / "gateway.yaml"
     config.write_text(text.replace("{port}", str(port)))
-    served = Served(start(folder, config, port), port, config, folder)
+    served = Served(start(folder, config, port, *words), port, config, folder)
     try:
         yield served
     finally:
@@ -116,9 +145,9 @@ def gateway(folder: Path, text: str) -> Iterator[Served]:
             served.process.wait(10)
 
 
-def start(folder: Path, config: Path, port: int) -> "subprocess.Popen[bytes]":
+def start(folder: Path, config: Path, port: int, *more: str) -> "subprocess.Popen[bytes]":
     with open(folder / "gateway.log", "ab") as log:
-        words = [sys.executable, "-m", "gateway", "serve", "--config", str(config), "--port", str(port)]
+        words = [sys.executable, "-m", "gateway", "serve", "--config", str(config), "--port", str(port), *more]
         process = subprocess.Popen(words, cwd=folder, env=environment(), stdout=log, stderr=log)
     try:
         until(port, "/health/live", process)
