@@ -13,6 +13,7 @@ from typing import Any
 from gateway import planning, routing
 from gateway.attempts import Attempt, Attempts, Delivered
 from gateway.cache.expect import Expectations
+from gateway.cache.rules import TABLE, Rule
 from gateway.context import layout, lineage
 from gateway.context.admission import Refused
 from gateway.context.items import Request
@@ -42,6 +43,7 @@ class Aim:
     policy_record: tuple[bytes, bytes]
     upstream: Upstream
     prices: routing.Prices | None = None
+    rule: Rule = TABLE["prefix"]
 
 
 @dataclass(slots=True, kw_only=True)

@@ -6,8 +6,11 @@ import os
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
+from urllib.parse import urlsplit
 
 from gateway import routing
+from gateway.cache import rules
+from gateway.cache.rules import Rule
 from gateway.context.digest import digest
 from gateway.context.policy import Policy, Window
 from gateway.errors import ConfigurationError
@@ -84,6 +87,12 @@ def policy_of(
     )
 
 
+def rule_of(provider: Provider, model: str) -> Rule:
+    """Return how this provider caches this model's prompts: the table, with the figures of the settings file in their places."""
+    host = urlsplit(provider.base_url).hostname or ""
+    return rules.overridden(rules.resolve(provider.cache, host=host, model=model, kind=provider.kind), dict(provider.cache_figures))
+
+
 def upstream_of(provider: Provider, base_url: str | None = None) -> OpenAIUpstream:
     """Return the adapter for one provider, or for another address of its; secrets are revealed here and nowhere else."""
     timeout = provider.timeout
@@ -118,7 +127,12 @@ def aims_of(settings: Settings, upstreams: Mapping[str, Upstream], told: Told | 
         body = policy.to_json()
         prices = target.prices or (row.prices if row else None)
         aims[key] = Aim(
-            target=target, policy=policy, policy_record=(digest(body), body), upstream=upstreams[target.provider], prices=prices
+            target=target,
+            policy=policy,
+            policy_record=(digest(body), body),
+            upstream=upstreams[target.provider],
+            prices=prices,
+            rule=rule_of(settings.providers[target.provider], target.model),
         )
     return aims
 

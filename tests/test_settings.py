@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from gateway.cache import rules
 from gateway.cache.cost import Prices, Tier
 from gateway.context.policy import CompactionPolicy, LayoutPolicy, Strategy, Volatile
 from gateway.errors import ConfigurationError
@@ -362,3 +363,22 @@ def test_the_schema_is_json_and_knows_every_level() -> None:
 def test_addresses_show_no_password() -> None:
     assert str(Address("rediss://u:p@h/1?x=y")) == "rediss://h/1"
     assert Address("sqlite:a/b.db").display == "sqlite:a/b.db"
+
+
+def test_a_caches_name_or_figures_are_kept() -> None:
+    text = "providers: {u: {base_url: 'http://u/v1', api_key: none, cache: CACHE}}\n"
+    text += "routes: [{name: r, targets: [{provider: u, model: m}]}]"
+
+    named, corrected = (
+        load(text.replace("CACHE", each), source="f", env={}).providers["u"]
+        for each in ("mistral", "{rule: anthropic, minimum_tokens: 512, read: 0.05}")
+    )
+
+    assert (named.cache, named.cache_figures) == ("mistral", ())
+    assert (corrected.cache, dict(corrected.cache_figures)) == ("anthropic", {"minimum_tokens": 512, "read": 0.05})
+
+
+def test_the_form_knows_every_rule_of_the_table() -> None:
+    named = schema()["$defs"]["CacheForm"]["properties"]["rule"]["enum"]
+
+    assert set(named) | {"openai_older", "openai_5_5", "azure_older"} == set(rules.NAMES)

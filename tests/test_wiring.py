@@ -8,7 +8,7 @@ from gateway.ledger.sqlite import SQLiteLedger
 from gateway.providers.catalog import Row
 from gateway.providers.windows import Limits
 from gateway.settings import load
-from gateway.wiring import new_id, open_ledger, policy_of
+from gateway.wiring import new_id, open_ledger, policy_of, rule_of
 from tests.test_app import TEXT, settings
 
 
@@ -67,3 +67,12 @@ def test_a_ledger_url_that_cannot_be_read_is_said_without_it() -> None:
         open_ledger("redis://user:secret@127.0.0.1:notaport/0", 1)
 
     assert "secret" not in error.value.message
+
+
+def test_a_cache_rule_is_told_by_the_address_and_corrected_by_the_settings() -> None:
+    text = "providers: {u: {base_url: 'https://api.mistral.ai/v1', api_key: none, cache: {lifetime_s: 77}}}\n"
+    made = load(text + "routes: [{name: r, targets: [{provider: u, model: m}]}]", source="f", env={})
+
+    rule = rule_of(made.providers["u"], "mistral-large-latest")
+
+    assert (rule.name, rule.step_tokens, rule.lifetime_s) == ("mistral", 64, 77)

@@ -109,7 +109,10 @@ def _provider(name: str, given: form.ProviderForm) -> Provider:
     parts = urlsplit(given.base_url or "")
     query = [*parse_qsl(parts.query, keep_blank_values=True), *given.query.items()]
     key = given.api_key or ""
-    plain = _set(given, "base_url", "api_key", "headers", "query", "timeout", "rename_fields", "litellm_provider", "options")
+    figures = {each: value for each, value in _set(given.cache, "rule").items() if value is not None}
+    plain = _set(
+        given, "base_url", "api_key", "headers", "query", "timeout", "rename_fields", "cache", "litellm_provider", "options"
+    )
     return Provider(
         name=name,
         base_url=urlunsplit((parts.scheme, parts.netloc, parts.path.rstrip("/"), "", "")),
@@ -119,6 +122,8 @@ def _provider(name: str, given: form.ProviderForm) -> Provider:
         query=tuple((each, Secret(value)) for each, value in query),
         timeout=Timeouts(**_set(given.timeout)),
         rename_fields=tuple(given.rename_fields.items()),
+        cache=given.cache.rule,
+        cache_figures=tuple(figures.items()),
         **plain,
     )
 

@@ -53,6 +53,11 @@ Whole = Annotated[int, Field(ge=0)]
 Seconds = Annotated[float, Field(gt=0)]
 Amount = Annotated[float, Field(ge=0)]
 Per = Literal["hour", "day", "month"]
+CacheRule = Literal[
+    "auto", "openai", "azure", "anthropic", "bedrock", "gemini", "deepseek", "xai", "mistral", "groq", "moonshot", "qwen",
+    "qwen_explicit", "openrouter", "minimax", "zai", "together", "fireworks", "vllm", "sglang", "llamacpp", "ollama", "prefix",
+    "none",
+]  # fmt: skip
 OnFailure = Literal["closed", "spill", "open"]
 
 
@@ -124,6 +129,27 @@ class TimeoutForm(Form):
     total_s: Seconds = 900
 
 
+class CacheForm(Form):
+    rule: CacheRule = "auto"
+    minimum_tokens: Whole | None = None
+    step_tokens: Count | None = None
+    look_back: Whole | None = None
+    maximum_marks: Annotated[int, Field(ge=0, le=4)] | None = None
+    lifetime_s: Seconds | None = None
+    long_lifetime_s: Seconds | None = None
+    read: Amount | None = None
+    write: Amount | None = None
+    write_long: Amount | None = None
+
+
+def _named(value: object) -> object:
+    """A name alone is the rule of that name."""
+    return {"rule": value} if isinstance(value, str) else value
+
+
+Cache = Annotated[CacheForm, BeforeValidator(_named, json_schema_input_type=CacheRule | CacheForm)]
+
+
 class ProviderForm(Form):
     kind: Literal["openai", "anthropic", "litellm"] = "openai"
     base_url: Text | None = None
@@ -134,7 +160,7 @@ class ProviderForm(Form):
     drop_fields: list[Text] = []
     rename_fields: dict[Text, Text] = {}
     developer_role: bool = True
-    cache: Literal["auto", "openai", "anthropic", "deepseek", "prefix", "none"] = "auto"
+    cache: Cache = CacheForm()
     litellm_provider: Text = ""
     options: dict[Text, Any] = {}
 
@@ -316,6 +342,7 @@ def _note(document: Document, kind: str, loc: Path, given: object, context: Mapp
         document.add(path, "is missing, and is required")
     elif kind == "literal_error":
         accepted = re.findall(r"'([^']*)'", str(context["expected"]))
+        path = path if path in document.values else path[:-1]  # a name that stands for a mapping: see `_named`
         message = f"is not one of {', '.join(accepted)}{yamlfile.near(str(given), accepted)}"
         document.add(path, message, show=True)
     elif kind == "string_type" or (kind == "value_error" and str(context.get("error")) == "bare"):

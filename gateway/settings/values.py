@@ -97,7 +97,10 @@ class Timeouts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Provider:
-    """One upstream. `api_key` is there when `key_mode` is `own`. `base_url` has no query: its pairs lead `query`."""
+    """One upstream. `api_key` is there when `key_mode` is `own`. `base_url` has no query: its pairs lead `query`.
+
+    `cache` names a rule of `cache.rules`, or is `auto`; `cache_figures` override that rule's.
+    """
 
     name: str
     kind: Literal["openai"] = "openai"
@@ -110,7 +113,8 @@ class Provider:
     drop_fields: tuple[str, ...] = ()
     rename_fields: tuple[tuple[str, str], ...] = ()
     developer_role: bool = True
-    cache: Literal["auto", "openai", "anthropic", "deepseek", "prefix", "none"] = "auto"
+    cache: str = "auto"
+    cache_figures: tuple[tuple[str, float], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
