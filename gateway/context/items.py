@@ -10,6 +10,8 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Protocol
 
+from gateway.context.digest import digest
+
 
 class Kind(StrEnum):
     """What an item is for the core, whatever its dialect calls the role."""
@@ -27,7 +29,8 @@ class Item:
 
     `opens` are the ids of the calls it makes, `answers` those it answers, both in order, possibly empty and not unique
     over a conversation (pairing is by the nearest call). `media_bytes` are the bytes of `raw` that are inline media
-    (base64) and are never counted as text; `media_tokens` is their flat price.
+    (base64) and are never counted as text; `media_tokens` is their flat price. `place` names the top-level field it stands
+    in where that is not the conversation's own: `system` of Anthropic's Messages, `instructions` of Responses.
     """
 
     raw: bytes
@@ -38,6 +41,7 @@ class Item:
     answers: tuple[str, ...] = ()
     media_bytes: int = 0
     media_tokens: int = 0
+    place: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +70,17 @@ def _key(name: str) -> bytes:
     return json.dumps(name, ensure_ascii=False).encode() + b":"
 
 
+def _unbared(item: Item, halves: tuple[bytes, bytes]) -> Item:
+    """Return the item as it stands in a list: a bare string between the two halves of an object."""
+    if item.raw[:1] != b'"':
+        return item
+    raw = item.raw.join(halves)
+    return replace(item, raw=raw, digest=digest(raw))
+
+
+_TEXT_BLOCK = (b'{"type":"text","text":', b"}")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
     """A parsed body, and the draft that is edited into a prompt. Assembling an unedited one gives the body's own bytes.
@@ -73,6 +88,10 @@ class Request:
     `seams` are the bytes around the items: one more than there are items, the first with the opening bracket, the last
     with the closing one. `tools` is empty when there are none or when they are not a plain list; then the field is opaque.
     `output_limit` is the request's own limit in tokens (`max_completion_tokens`, else `max_tokens`), None when it names none.
+
+    Items that have a `place` come first, whatever the order of the fields: a provider reads them first. They are a view of
+    that field, whose value holds their bytes; only the others, `turns`, stand at `items_field`. An item that is a bare JSON
+    string becomes an object between the two halves of `bare` where it must stand in a list.
     """
 
     fields: tuple[Field, ...]
@@ -86,6 +105,18 @@ class Request:
     include_usage: bool = False
     output_limit: int | None = None
     output_limit_field: str | None = None
+    bare: tuple[bytes, bytes] = (b'{"role":"user","content":', b"}")
+
+    @property
+    def lead(self) -> tuple[Item, ...]:
+        """The items that stand in a field of their own, ahead of the conversation."""
+        count = next((n for n, item in enumerate(self.items) if not item.place), len(self.items))
+        return self.items[:count]
+
+    @property
+    def turns(self) -> tuple[Item, ...]:
+        """The items of the conversation."""
+        return self.items[len(lead) :] if (lead := self.lead) else self.items
 
     def value(self, name: str) -> bytes | None:
         """Return the raw JSON of a top-level field, None when it is absent."""
@@ -127,12 +158,32 @@ class Request:
         return replace(made, fields=tuple(fields), items_field=new if old == made.items_field else made.items_field)
 
     def with_items(self, items: tuple[Item, ...]) -> "Request":
-        """Return a request with other items: joined by plain commas, opened and closed as before."""
+        """Return a request with other items: joined by plain commas, opened and closed as before. Those with a place go first."""
+        lead = tuple(item for item in items if item.place)
+        turns = tuple(item for item in items if not item.place) if lead else items
+        if len(lead) > 1:
+            lead = tuple(_unbared(item, _TEXT_BLOCK) for item in lead)
+        made = self if lead == self.lead else self._with_lead(lead)
         opening, closing = self.seams[0], self.seams[-1]
-        if not self.items:  # one seam then holds both brackets
+        if b"[" not in opening:
+            if len(turns) == 1 and turns[0].raw[:1] == b'"':
+                return replace(made, items=(*lead, *turns), seams=(b"", b""))
+            opening, closing = b"[", b"]"
+        elif not self.turns:  # one seam then holds both brackets
             opening, closing = opening[: opening.index(b"[") + 1], opening[opening.index(b"[") + 1 :]
-        seams = (opening, *(b"," for _ in items[1:]), closing) if items else (opening + closing,)
-        return replace(self, items=items, seams=seams)
+        turns = tuple(_unbared(item, self.bare) for item in turns)
+        seams = (opening, *(b"," for _ in turns[1:]), closing) if turns else (opening + closing,)
+        if turns and made.value(made.items_field) is None:
+            made = made.with_value(made.items_field, b"")
+        return replace(made, items=(*lead, *turns), seams=seams)
+
+    def _with_lead(self, lead: tuple[Item, ...]) -> "Request":
+        """Return a request whose leading field holds these items, and is not there when there are none."""
+        if not lead:
+            return self.without(self.lead[0].place)
+        if len(lead) == 1 and lead[0].raw[:1] == b'"':
+            return self.with_value(lead[0].place, lead[0].raw)
+        return self.with_value(lead[0].place, b"[" + b",".join(item.raw for item in lead) + b"]")
 
     def pieces(self) -> Iterator[bytes]:
         """Yield the body's bytes in order, every item and every field value a piece of its own."""
@@ -142,7 +193,7 @@ class Request:
                 yield each.value
                 continue
             yield self.seams[0]
-            for item, seam in zip(self.items, self.seams[1:], strict=True):
+            for item, seam in zip(self.turns, self.seams[1:], strict=True):
                 yield item.raw
                 yield seam
         yield self.close

@@ -39,7 +39,7 @@ def _by_bytes(item: Item) -> int:
 def by_bytes(arranged: Arranged, dialect: Dialect, memo: Prefixes[tuple[int, ...]] | None = None) -> Costs:
     """Return the estimate that needs no tokenizer: a token for three bytes of what is on the wire, media at a flat price."""
     request = arranged.request
-    envelope = sum(len(each.lead) + len(each.value) for each in request.fields)
+    envelope = sum(len(each.lead) + len(each.value) for each in request.fields) - sum(len(item.raw) for item in request.lead)
     return Costs(
         items=known(request.items, "bytes", lambda items: map(_by_bytes, items), memo),
         notes=sum(map(_by_bytes, arranged.notes)),

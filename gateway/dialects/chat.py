@@ -7,27 +7,22 @@ broken UTF-8) or what cannot be read at all. Source: reference, openai-wire.
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from itertools import accumulate
 
 from gateway.context.digest import digest
-from gateway.context.items import Field, Item, Kind, Request, Tool
-from gateway.dialects import fields
+from gateway.context.items import Item, Kind, Request
+from gateway.dialects import fields, parsing
 from gateway.dialects.answers import Answer, read_reply, read_stream
-from gateway.dialects.memo import Memo, Seen
+from gateway.dialects.memo import Memo
 from gateway.dialects.sse import strip_usage
-from gateway.errors import GatewayError, InvalidJSON, InvalidRequest, RequestError
+from gateway.errors import GatewayError, InvalidRequest
 
 __all__ = ["CHAT", "Answer", "Memo", "error_body", "error_event", "hint", "parse", "read_reply", "read_stream", "without_gateway"]
-
-ITEMS = "messages"
 
 # The price of media in tokens when nothing is known of the provider's own rule. Source: design, "Runway and estimates".
 MEDIA_TOKENS = 8_192  # what nothing is known of, and the most that audio or a file is priced
 IMAGE_TOKENS = 2_500  # an image at OpenAI's usual details: at most 2,500 patches; `original` has no such bound
 LOW_DETAIL_TOKENS = 85  # an image with `detail: low`, the same at any size
 MEDIA_BYTES_PER_TOKEN = 3  # audio and files, of their decoded bytes
-
-LARGEST_DIGITS = 15  # of an output limit; a larger one is as far beyond every window
 
 # Parts that are media, and where in each the inline bytes stand.
 MEDIA = {"image_url": "url", "video_url": "url", "audio_url": "url", "input_audio": "data", "file": "file_data"}
@@ -43,144 +38,8 @@ KINDS = {
 
 
 def parse(body: bytes, memo: Memo) -> Request:
-    """Return the request that a body holds; `request.body()` gives the very bytes again.
-
-    The memo is asked and told; it changes how long this takes, never the result. Raises InvalidJSON (malformed, not UTF-8, a
-    key twice at any depth, NaN, too deep) and InvalidRequest (no object, no model, no list of messages, a message that is
-    no object). Messages say what and where, never content.
-    """
-    found = memo.longest(body)
-    if found is not None:
-        try:
-            return _continue(body, *found, memo)
-        except RequestError:
-            pass  # the parse of the whole says what is wrong, and at which byte of it
-    fields.check_utf8(body)
-    parts, close = fields.split(body)
-    place = _place(parts)
-    raws, seams = fields.elements(parts[place].value, ITEMS)
-    before = (*parts[:place], replace(parts[place], value=b""))
-    seen = _seen(body, before, _items(raws, 0, memo), seams)
-    request = _request((*before, *parts[place + 1 :]), close, seen.items, tuple(seams), memo)
-    memo.remember(seen)
-    return request
-
-
-def _continue(body: bytes, known: Seen, count: int, memo: Memo) -> Request:
-    """Parse a body that starts like a known one up to the end of its item `count`: only what follows is read.
-
-    JSON is read from left to right, so what follows stands in the same place as after any other element of the same list.
-    """
-    end = known.ends[count - 1]
-    tail = body[end:]
-    fields.check_utf8(tail)
-    parts, close = fields.split(b'{"messages":[0' + tail)
-    raws, seams = fields.elements(parts[0].value, ITEMS)
-    items = (*known.items[:count], *_items(raws[1:], count, memo))
-    around = (*known.seams[:count], *seams[1:])
-    request = _request((*known.fields, *parts[1:]), close, items, around, memo)
-    seen = _seen(body, known.fields, items, around, known.ends[:count])
-    memo.remember(seen, instead_of=known if count == len(known.items) else None)
-    return request
-
-
-def _seen(
-    body: bytes, before: tuple[Field, ...], items: tuple[Item, ...], seams: Sequence[bytes], ends: tuple[int, ...] = ()
-) -> Seen:
-    """Return what the memo keeps of a body; `ends` of the first items are known, those of the rest follow from the bytes."""
-    start = ends[-1] if ends else sum(len(each.lead) + len(each.value) for each in before)
-    rest = zip(seams[len(ends) :], items[len(ends) :], strict=False)
-    ends += tuple(accumulate((len(seam) + len(item.raw) for seam, item in rest), initial=start))[1:]
-    return Seen(body[: ends[-1]] if ends else b"", before, items, tuple(seams[: len(items)]), ends)
-
-
-def _place(parts: Sequence[Field]) -> int:
-    for index, each in enumerate(parts):
-        if each.name == ITEMS:
-            return index
-    raise InvalidRequest("the body has no messages; give a list of them", param=ITEMS)
-
-
-def _items(raws: Sequence[bytes], start: int, memo: Memo) -> tuple[Item, ...]:
-    items = []
-    for index, raw in enumerate(raws, start):
-        if raw[:1] != b"{":
-            raise InvalidRequest(f"{ITEMS}[{index}] must be an object", param=ITEMS)
-        items.append(memo.item(raw, lambda raw, index=index: _item(raw, f"{ITEMS}[{index}]")))  # type: ignore[misc]
-    return tuple(items)
-
-
-def _request(parts: tuple[Field, ...], close: bytes, items: tuple[Item, ...], seams: tuple[bytes, ...], memo: Memo) -> Request:
-    """Return the request of these parts, its facts read and every field that holds more than a scalar checked."""
-    values = {each.name: each.value for each in parts}
-    if len(values) != len(parts):
-        raise InvalidJSON("the body has a key twice; readers differ on which one counts, so each key may stand once")
-    tools: tuple[Tool, ...] = ()
-    for name, value in values.items():
-        if value[:1] in (b"{", b"["):
-            found = memo.value(value, lambda raw, name=name: _checked(raw, name))  # type: ignore[misc]
-            tools = found if name == "tools" else tools
-    limit, limit_field = _output_limit(values)
-    options = values.get("stream_options", b"")
-    return Request(
-        fields=parts,
-        close=close,
-        items=items,
-        seams=seams,
-        items_field=ITEMS,
-        tools=tools,
-        model=_model(values.get("model")),
-        stream=values.get("stream") == b"true",
-        include_usage=options[:1] == b"{" and _objects(fields.load(options, "stream_options")).get("include_usage") is True,
-        output_limit=limit,
-        output_limit_field=limit_field,
-    )
-
-
-def _checked(raw: bytes, name: str) -> tuple[Tool, ...]:
-    """Check a field's value at every depth, and return the tools that it holds if it is a plain list of objects."""
-    value = fields.load(raw, name)
-    if not isinstance(value, list) or not all(isinstance(each, dict) for each in value):
-        return ()
-    raws, _ = fields.elements(raw, name)
-    return tuple(Tool(raw=each, name=_tool_name(made)) for each, made in zip(raws, value, strict=True))
-
-
-def _tool_name(tool: Mapping[str, object]) -> str:
-    for holder in (tool.get("function"), tool.get("custom"), tool):
-        if name := _text(_objects(holder).get("name")):
-            return name
-    return ""
-
-
-def _model(raw: bytes | None) -> str:
-    value = None if raw is None else fields.load(raw, "model")
-    if value is None:
-        raise InvalidRequest("the body has no model; name one", param="model")
-    # An unpaired surrogate names no model anywhere, and could be written neither to a header nor to the ledger.
-    if type(value) is not str or not value or fields.clean(value) != value:
-        raise InvalidRequest("model must be a name: a text that is not empty", param="model")
-    return value
-
-
-def _output_limit(values: Mapping[str, bytes]) -> tuple[int | None, str | None]:
-    for name in ("max_completion_tokens", "max_tokens"):
-        limit = _whole_number(values.get(name, b""))
-        if limit > 0:
-            return limit, name
-    return None, None
-
-
-def _whole_number(raw: bytes) -> int:
-    """Return the whole number that JSON spells, bounded; 0 for anything else. 1e3 and 4096.0 are whole too."""
-    if raw.isdigit():
-        return int(raw) if len(raw) <= LARGEST_DIGITS else 10**LARGEST_DIGITS
-    try:
-        value = float(raw)
-    except ValueError:
-        return 0
-    bounded = min(value, 10.0**LARGEST_DIGITS)
-    return int(bounded) if bounded.is_integer() else 0
+    """Return the request that a body holds. See `parsing.parse`."""
+    return parsing.parse(body, memo, SHAPE)
 
 
 def _item(raw: bytes, where: str) -> Item:
@@ -372,6 +231,7 @@ class Chat:
         return tuple(each.value.decode() for each in request.fields if each.name != request.items_field)
 
 
+SHAPE = parsing.Shape(items_field="messages", item=_item, limit_fields=("max_completion_tokens", "max_tokens"))
 CHAT = Chat()
 
 

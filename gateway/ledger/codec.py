@@ -45,8 +45,9 @@ def manifest(request: Request) -> tuple[Manifest, dict[bytes, bytes]]:
     is found out when it is read back. 123 items take about 0.05 ms.
     """
     head, tail = _surroundings(request)
-    items = [item.digest for item in request.items]
-    bodies = dict(zip(items, [item.raw for item in request.items], strict=True))
+    turns = request.turns
+    items = [item.digest for item in turns]
+    bodies = dict(zip(items, [item.raw for item in turns], strict=True))
     whole = len(items) - len(items) % FANOUT
     nodes = [b"".join(items[at : at + FANOUT]) for at in range(0, whole, FANOUT)]
     inner = request.seams[1:-1]
@@ -199,7 +200,7 @@ def _surroundings(request: Request) -> tuple[list[bytes], list[bytes]]:
         loose.append(each.lead)
         if each.name == request.items_field and done is None:
             loose.append(request.seams[0])
-            if request.items:
+            if request.turns:
                 head.append(b"".join(loose))
                 done, head, loose = head, [], [request.seams[-1]]
         elif len(each.value) < OWN_BODY_BYTES:
