@@ -113,8 +113,9 @@ class App:
         if self._is_unasked(scope):
             await errors.response(RouteNotAllowed(guard.UNASKED))(scope, receive, send)
             return
-        if scope["method"] == "POST" and canonical(scope["path"]) == CHAT_PATH:
-            await generation.chat(scope, receive, send)
+        planned = generation.planned.get(canonical(scope["path"])) if scope["method"] == "POST" else None
+        if planned is not None:
+            await planned(scope, receive, send)
             return
         send = identified(send, new_id())
         if any(name == b"upgrade" and value.lower() == b"websocket" for name, value in scope["headers"]):
@@ -300,7 +301,7 @@ def canonical(path: str) -> str:
         path = path.rstrip("/")
     while path.startswith("/v1/v1/"):
         path = path[3:]
-    if path in ("/chat/completions", "/models", "/embeddings", "/completions"):
+    if path in ("/chat/completions", "/messages", "/messages/count_tokens", "/models", "/embeddings", "/completions"):
         path = "/v1" + path
     return path
 

@@ -110,18 +110,19 @@ class Delivery:
         return Delivered(classify_event(body) if b'"error"' in body[:4096] else None, reply, body)
 
     async def _open(self, attempt: Attempt, reply: Reply) -> Delivered:
-        """Read a stream up to its first whole event with data: until then another target may still answer.
+        """Read a stream up to its first whole event that says something: until then another target may still answer.
 
         An error that comes first is no answer, nor is a stream of nothing; comments, which keep connections alive, are held.
         """
-        chunks, splitter, block = reply.chunks(), Splitter(), b""
+        chunks, splitter, block, silent = reply.chunks(), Splitter(), b"", attempt.dialect.silent
         async for chunk in chunks:
             attempt.keep(chunk)
             block += splitter.feed(chunk)
-            if any(events(block)):
+            if any(not silent(event) for event in events(block)):
                 break
         first = block + splitter.rest
-        failure = classify_event(first) if b"error" in first else None if any(events(first)) else Failure.TRUNCATED
+        said = any(not silent(event) for event in events(first))
+        failure = (classify_event(first) if b"error" in first else None) or (None if said else Failure.TRUNCATED)
         return Delivered(failure, reply, block, chunks=chunks, splitter=splitter)
 
     async def answer(self, call: Call, attempt: Attempt, delivered: Delivered, attempts: Attempts, facts: dict[str, str]) -> Answer:

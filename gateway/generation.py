@@ -9,6 +9,7 @@ from starlette.types import ASGIApp
 
 from gateway.api import cors
 from gateway.api.chat import ChatCompletions
+from gateway.api.messages import CountTokens, Messages
 from gateway.api.passthrough import PassThrough
 from gateway.errors import ConfigurationError
 from gateway.ledger.base import Ledger
@@ -18,6 +19,8 @@ from gateway.providers.tokenizers import Counter
 from gateway.settings import Settings
 from gateway.telemetry import Metrics
 from gateway.wiring import Told, aims_of, new_id, upstream_of
+
+PLANNED = {"/v1/chat/completions": ChatCompletions, "/v1/messages": Messages, "/v1/messages/count_tokens": CountTokens}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +41,7 @@ class Generation:
     upstreams: Mapping[str, Upstream]
     told: Told
     gateway: Gateway
-    chat: ASGIApp
+    planned: Mapping[str, ASGIApp]  # the endpoints of prompts, by their path
     passthrough: PassThrough
     calls: int = 0
 
@@ -75,14 +78,16 @@ def generation_of(settings: Settings, shared: Shared, old: Generation | None = N
         gateway = copy.copy(old.gateway)
         gateway.routes, gateway.aims = settings.routes, aims
     keys, limit, provider = settings.auth.keys, settings.server.max_body_bytes, settings.passthrough or ""
-    completions: ASGIApp = ChatCompletions(gateway, keys, limit, new_id)
+    planned: dict[str, ASGIApp] = {path: endpoint(gateway, keys, limit, new_id) for path, endpoint in PLANNED.items()}
+    if settings.server.cors_origins:
+        planned = {path: cors.Cors(endpoint, shared.origins) for path, endpoint in planned.items()}
     return Generation(
         settings=settings,
         since=datetime.now(UTC),
         upstreams=upstreams,
         told=told,
         gateway=gateway,
-        chat=cors.Cors(completions, shared.origins) if settings.server.cors_origins else completions,
+        planned=planned,
         passthrough=PassThrough(gateway, provider, upstreams.get(provider), keys, limit, new_id),
     )
 

@@ -83,6 +83,9 @@ class Gateway:
         attempts = Attempts(route.retry)
         for target in routing.order(route.targets, self.cooldowns.cooling(time.monotonic())):
             aim = self.aims[route.name, target.name]
+            if call.dialect.name not in aim.policy.speaks:
+                spoken = " or ".join(aim.policy.speaks)
+                raise InvalidRequest(f"{target.name} speaks {spoken} and is not sent {call.dialect.name}; use another route")
             planned = await planning.plan(arranged, aim.policy, self.counter, self.plans)
             if isinstance(planned, Refused):
                 attempts.refused(target.name, planned)
@@ -102,6 +105,11 @@ class Gateway:
             if attempts.final:
                 break
         raise self._failed(call, route, thread, attempts)
+
+    async def routed(self, call: Call) -> tuple[Request, Route]:
+        """Return the request and its route, for what is no completion."""
+        request, _ = await self._parse(call)
+        return request, self._route(call, request)
 
     async def _parse(self, call: Call) -> tuple[Request, str | None]:
         """Return the request as targets may see it, and the session that its `gateway` object names."""

@@ -18,7 +18,7 @@ from gateway.ledger.base import Ledger
 from gateway.ledger.redis import RedisLedger
 from gateway.ledger.sqlite import SQLiteLedger
 from gateway.pipeline import Aim
-from gateway.providers import catalog, tokenizers, windows
+from gateway.providers import anthropic, catalog, tokenizers, windows
 from gateway.providers.base import Endpoint, Upstream
 from gateway.providers.openai import OpenAIUpstream
 from gateway.providers.windows import Limits
@@ -26,6 +26,7 @@ from gateway.settings import Provider, Settings
 
 LOG = logging.getLogger("gateway")
 DEFAULT_RESERVE_TOKENS = 8_192
+SPEAKS = {"openai": ("chat",), "anthropic": ("messages",), "litellm": ("chat",)}  # the dialects of each kind of provider
 ASK_AGAIN_S, ASK_AFRESH_S = 60.0, 600.0  # between questions for windows: while one is not known, and when all are
 Told = Mapping[tuple[str, str], Limits]  # what providers said of windows, by provider and model
 UNKNOWN_WINDOW_CEILING_TOKENS = 131_072  # for a target whose window nobody knows, on a route without a ceiling
@@ -84,6 +85,7 @@ def policy_of(
         drop_fields=provider.drop_fields,
         rename_fields=provider.rename_fields,
         developer_role=provider.developer_role,
+        speaks=SPEAKS[provider.kind],
     )
 
 
@@ -96,7 +98,8 @@ def rule_of(provider: Provider, model: str) -> Rule:
 def upstream_of(provider: Provider, base_url: str | None = None) -> OpenAIUpstream:
     """Return the adapter for one provider, or for another address of its; secrets are revealed here and nowhere else."""
     timeout = provider.timeout
-    return OpenAIUpstream(
+    make = anthropic.upstream if provider.kind == "anthropic" else OpenAIUpstream
+    return make(
         Endpoint(
             name=provider.name,
             base_url=provider.base_url if base_url is None else base_url,

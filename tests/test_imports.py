@@ -52,8 +52,10 @@ ALLOWED = {
         "errors", "context", "dialects", "cache", "routing", "ledger.records", "ledger.base", "planning", "attempts", "recorder",
         "delivery", "providers.base", "providers.failures", "providers.tokenizers",
     },
+    "counting": {"errors", "context", "ledger.records", "delivery", "pipeline", "providers.base"},
     "api": {
-        "errors", "context", "dialects", "routing", "ledger.records", "ledger.base", "ledger.codec", "delivery", "pipeline",
+        "counting", "errors", "context", "dialects", "routing", "ledger.records", "ledger.base", "ledger.codec", "delivery",
+        "pipeline",
         "providers.base", "api",
     },
 }  # fmt: skip

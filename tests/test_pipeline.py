@@ -127,6 +127,7 @@ class World:
     retry: Retry = Retry(attempts=1)
     cooldown: Cooldown = Cooldown()
     fails: str = ""
+    speaks: Sequence[str] = ("chat",)  # what the targets' servers speak
     log: list[str] = field(default_factory=list)
     facts: dict[str, str] = field(default_factory=dict)
 
@@ -157,7 +158,7 @@ class World:
     def aim(self, target: Target) -> Aim:
         keep = CompactionPolicy(protect_last_tokens=100)
         window = Window(tokens=target.window_tokens)
-        policy = Policy(model="m", window=window, reserve_tokens=50, margin=0.0, compaction=keep)
+        policy = Policy(model="m", window=window, reserve_tokens=50, margin=0.0, compaction=keep, speaks=tuple(self.speaks))
         body = policy.to_json()
         return Aim(target=target, policy=policy, policy_record=(digest(body), body), upstream=self.upstreams[target.name])
 

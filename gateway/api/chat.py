@@ -1,4 +1,4 @@
-"""`POST /v1/chat/completions`: raw ASGI, since this is the hot path. Turns HTTP into a `Call` and an `Answer` into HTTP."""
+"""The planned endpoints: raw ASGI, since this is the hot path. Turns HTTP into a `Call` and an `Answer` into HTTP."""
 
 import asyncio
 import logging
@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from gateway.api.access import Caller, Key, allows, authorise
 from gateway.api.errors import envelope
-from gateway.dialects import chat
+from gateway.dialects.base import Dialect
+from gateway.dialects.chat import CHAT
 from gateway.errors import GatewayError, InvalidRequest, Overloaded, RequestTooLarge
 from gateway.pipeline import Answer, Call, Gateway
 
@@ -82,10 +83,16 @@ def facts_of(facts: dict[str, str]) -> Pairs:
 
 
 class ChatCompletions:
-    """The endpoint. `keys` are the stored key hashes, empty when everyone on this machine may call."""
+    """The endpoint of one dialect's calls. `keys` are the stored key hashes, empty when everyone on this machine may call."""
+
+    dialect: Dialect = CHAT
 
     def __init__(self, gateway: Gateway, keys: Sequence[Key], max_body_bytes: int, new_id: Callable[[], str]) -> None:
         self._gateway, self._keys, self._limit, self._new_id = gateway, keys, max_body_bytes, new_id
+
+    async def complete(self, call: Call, facts: dict[str, str]) -> Answer:
+        """Return the answer to one call."""
+        return await self._gateway.complete(call, facts)
 
     async def __call__(self, scope: "Scope", receive: "Receive", send: "Send") -> None:
         facts = {"x-request-id": self._new_id()}
@@ -97,7 +104,7 @@ class ChatCompletions:
             call = self._call(scope, caller, facts, arrived, await read_body(scope, receive, self._limit))
             watch = Watch(receive)
             try:
-                answer = await self._gateway.complete(call, facts)
+                answer = await self.complete(call, facts)
                 await self._answer(answer, facts, watch, send)
             except asyncio.CancelledError:
                 if not watch.left:
@@ -124,6 +131,7 @@ class ChatCompletions:
         named = dict(headers)
         return Call(
             body=body,
+            dialect=self.dialect,
             request_id=facts["x-request-id"],
             arrived=arrived,
             tenant=caller.tenant,
@@ -161,11 +169,11 @@ class ChatCompletions:
         if not watch.answering:
             await self._refuse(stopping, facts, send)
             return
-        event = chat.error_event(stopping.message, code=stopping.code, type=stopping.type)
+        event = self.dialect.error_event(stopping.message, code=stopping.code, type=stopping.type)
         await send({"type": "http.response.body", "body": event})
 
     async def _refuse(self, error: GatewayError, facts: dict[str, str], send: "Send") -> None:
-        status, body, headers = envelope(error, dialect=chat.CHAT.name)
+        status, body, headers = envelope(error, dialect=self.dialect.name)
         names = {name for name, _ in headers}
         headers = headers + [pair for pair in facts_of(facts) if pair[0] not in names]
         headers.append((b"content-length", b"%d" % len(body)))

@@ -8,6 +8,8 @@ from collections.abc import Iterable
 
 from starlette.responses import Response
 
+from gateway.dialects import messages
+from gateway.dialects.messages import MESSAGES
 from gateway.errors import GatewayError, RequestError, UpstreamError, UpstreamRefused
 
 RawHeaders = list[tuple[bytes, bytes]]
@@ -17,18 +19,6 @@ RETRY_AFTER_S = 1  # when nothing better is known: a store or a queue that is fu
 
 # What describes the provider's own framing is not true of our answer.
 FRAMING = frozenset({"content-type", "content-length", "content-encoding", "transfer-encoding", "connection", "keep-alive"})
-
-# Source: Anthropic's API errors; a status that is not here is `api_error`.
-ANTHROPIC_TYPES = {
-    400: "invalid_request_error",
-    401: "authentication_error",
-    403: "permission_error",
-    404: "not_found_error",
-    413: "request_too_large",
-    429: "rate_limit_error",
-    503: "overloaded_error",
-    504: "timeout_error",
-}
 
 
 class NotFound(RequestError):
@@ -84,11 +74,9 @@ def _is_error_object(body: bytes) -> bool:
 
 
 def _body(error: GatewayError, message: str, status: int, dialect: str) -> bytes:
-    value: dict[str, object]
-    if dialect == "messages":
-        value = {"type": "error", "error": {"type": ANTHROPIC_TYPES.get(status, "api_error"), "message": message}}
-    else:
-        value = {"error": {"message": message, "type": error.type, "param": error.param, "code": error.code}}
+    if dialect == MESSAGES.name:
+        return messages.envelope(status, message)
+    value = {"error": {"message": message, "type": error.type, "param": error.param, "code": error.code}}
     return json.dumps(value).encode()
 
 

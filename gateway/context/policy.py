@@ -71,6 +71,7 @@ class Policy:
     rename_fields: tuple[tuple[str, str], ...] = ()
     developer_role: bool = True
     ask_usage: bool = True  # ask for usage in streams when the client did not
+    speaks: tuple[str, ...] = ("chat",)  # the dialects of the target's server; what comes in another is put into the first
 
     def to_json(self) -> bytes:
         """Return the policy as canonical JSON: the same policy gives the same bytes. `from_json` is the inverse."""
@@ -93,5 +94,6 @@ class Policy:
             ),
             drop_fields=tuple(values.pop("drop_fields")),
             rename_fields=tuple((old, new) for old, new in values.pop("rename_fields")),
+            speaks=tuple(values.pop("speaks", ("chat",))),
             **values,
         )

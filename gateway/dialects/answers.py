@@ -40,7 +40,7 @@ class Answer:
 
 def read_reply(body: bytes) -> Answer:
     """Return what a JSON reply says; NaN and infinities are read, bytes that are no JSON object give an `error`."""
-    reply = _object_of(body)
+    reply = object_of(body)
     if reply is None:
         return Answer(error="the answer is not a JSON object", readable=False)
     reading = _Reading()
@@ -58,7 +58,7 @@ def read_stream(data: bytes) -> Answer:
         if (words := _words(payload)) is not None:
             reading.say(words)
             continue
-        chunk = _object_of(payload)
+        chunk = object_of(payload)
         if chunk is None:
             reading.error = reading.error or "an event is not a JSON object"
         else:
@@ -190,7 +190,7 @@ class _Reading:
         return None
 
 
-def _object_of(data: bytes) -> Mapping[str, object] | None:
+def object_of(data: bytes) -> Mapping[str, object] | None:
     """Return the JSON object, None when it is none. The fast reader first, the tolerant one for what it refuses."""
     try:
         value = orjson.loads(data)

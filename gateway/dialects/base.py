@@ -43,6 +43,10 @@ class Dialect(items.Dialect, Protocol):
         """Return what the bytes of a whole stream say. Never raises."""
         ...
 
+    def silent(self, payload: bytes) -> bool:
+        """Whether an event of a stream says nothing yet: while only such came, another target may still answer."""
+        ...
+
     def ended(self, answer: Answer) -> bool:
         """Whether a stream that was closed cleanly after this much was a whole answer, rather than one that broke off."""
         ...

@@ -5,16 +5,16 @@ broken UTF-8) or what cannot be read at all. Source: reference, openai-wire.
 """
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Mapping
 
 from gateway.context.digest import digest
 from gateway.context.items import Item, Kind, Request
-from gateway.dialects import fields, parsing
+from gateway.dialects import contents, fields, parsing
 from gateway.dialects.answers import Answer, read_reply, read_stream
 from gateway.dialects.memo import Memo
+from gateway.dialects.parsing import hint, without_gateway
 from gateway.dialects.sse import strip_usage
-from gateway.errors import GatewayError, InvalidRequest
+from gateway.errors import GatewayError
 
 __all__ = ["CHAT", "Answer", "Memo", "error_body", "error_event", "hint", "parse", "read_reply", "read_stream", "without_gateway"]
 
@@ -44,10 +44,10 @@ def parse(body: bytes, memo: Memo) -> Request:
 
 def _item(raw: bytes, where: str) -> Item:
     """Return the item of one message, its facts read and every depth of it checked."""
-    message = _objects(fields.load(raw, where))
-    role = _text(message.get("role"))
+    message = fields.mapping(fields.load(raw, where))
+    role = fields.text(message.get("role"))
     kind = KINDS.get(role, Kind.OTHER)
-    sizes = [_media(part) for part in _list(message.get("content"))]
+    sizes = [_media(part) for part in fields.sequence(message.get("content"))]
     return Item(
         raw=raw,
         digest=digest(raw),
@@ -61,21 +61,21 @@ def _item(raw: bytes, where: str) -> Item:
 
 
 def _opens(message: Mapping[str, object]) -> Iterable[str]:
-    for call in _list(message.get("tool_calls")):
-        if name := _text(_objects(call).get("id")):
+    for call in fields.sequence(message.get("tool_calls")):
+        if name := fields.text(fields.mapping(call).get("id")):
             yield name
-    if name := _text(_objects(message.get("function_call")).get("name")):
+    if name := fields.text(fields.mapping(message.get("function_call")).get("name")):
         yield name
 
 
 def _answers(message: Mapping[str, object], role: str) -> Iterable[str]:
-    if name := _text(message.get("name" if role == "function" else "tool_call_id")):
+    if name := fields.text(message.get("name" if role == "function" else "tool_call_id")):
         yield name
 
 
 def _media(part: object) -> tuple[int, int]:
     """Return a part's inline media in bytes of base64, and its price in tokens; (0, 0) when it is none."""
-    held = [(key, value, len(_inline(key, value))) for key, value in _objects(part).items() if key in MEDIA]
+    held = [(key, value, len(_inline(key, value))) for key, value in fields.mapping(part).items() if key in MEDIA]
     return sum(size for _, _, size in held), sum(_price(key, value, size) for key, value, size in held)
 
 
@@ -85,13 +85,13 @@ def _price(key: str, value: object, base64_bytes: int) -> int:
     # A file that is only named, like an image, has a size that is not known here.
     if key != "image_url":
         return MEDIA_TOKENS
-    detail = _objects(value).get("detail", "auto")
-    return {"low": LOW_DETAIL_TOKENS, "auto": IMAGE_TOKENS, "high": IMAGE_TOKENS}.get(_text(detail), MEDIA_TOKENS)
+    detail = fields.mapping(value).get("detail", "auto")
+    return {"low": LOW_DETAIL_TOKENS, "auto": IMAGE_TOKENS, "high": IMAGE_TOKENS}.get(fields.text(detail), MEDIA_TOKENS)
 
 
 def _inline(key: str, value: object) -> str:
     """Return the base64 that a media value holds: of a `data:` URL, or, where no URL is wanted, of the bare text."""
-    held = _objects(value).get(MEDIA[key]) if isinstance(value, dict) else value
+    held = fields.mapping(value).get(MEDIA[key]) if isinstance(value, dict) else value
     text = held if type(held) is str else ""
     if text[:5].lower() == "data:":
         return text[text.find(",") + 1 :]
@@ -101,7 +101,7 @@ def _inline(key: str, value: object) -> str:
 def _without_media(part: object) -> object:
     if not _media(part)[0]:
         return part
-    bare = dict(_objects(part))
+    bare = dict(fields.mapping(part))
     for key in MEDIA.keys() & bare.keys():
         value, size = bare[key], len(_inline(key, bare[key]))
         if isinstance(value, dict) and size:
@@ -109,29 +109,6 @@ def _without_media(part: object) -> object:
         elif isinstance(value, str) and size:
             bare[key] = value[:-size]
     return bare
-
-
-def hint(request: Request) -> str | None:
-    """Return the client's own name for the session: `session_id`, else `prompt_cache_key`, else `metadata.user_id`."""
-    metadata = request.value("metadata") or b"null"
-    for raw in (request.value("session_id"), request.value("prompt_cache_key")):
-        if raw is not None and (name := _text(fields.load(raw, "session_id"))):
-            return name
-    return _text(_objects(fields.load(metadata, "metadata")).get("user_id")) or None
-
-
-def without_gateway(request: Request) -> tuple[Request, dict[str, object] | None]:
-    """Return the request without its `gateway` field, and that field's value; None when absent or null.
-
-    Numbers in it are `fields.Number`. Raises InvalidRequest when the field is no object.
-    """
-    raw = request.value("gateway")
-    if raw is None:
-        return request, None
-    value = fields.load(raw, "gateway")
-    if value is not None and not isinstance(value, dict):
-        raise InvalidRequest("gateway must be an object", param="gateway")
-    return replace(request, fields=fields.without(request.fields, "gateway")), value
 
 
 def error_body(error: GatewayError) -> bytes:
@@ -170,6 +147,10 @@ class Chat:
     def read_stream(self, data: bytes) -> Answer:
         return read_stream(data)
 
+    def silent(self, payload: bytes) -> bool:
+        """None is: the first chunk goes to the client at once."""
+        return False
+
     def ended(self, answer: Answer) -> bool:
         """A clean end without `[DONE]` is well when a finish reason came. Source: reference, openai-wire, section 5."""
         return answer.finished or answer.done
@@ -185,10 +166,7 @@ class Chat:
 
     def texts(self, item: Item) -> tuple[str, ...]:
         """Return the texts of the content: itself, or those of its parts that have one. Unpaired surrogates read as U+FFFD."""
-        content = _objects(fields.load(item.raw, "a message")).get("content")
-        if type(content) is str:
-            return (fields.clean(content),)
-        return tuple(text for part in _list(content) if (text := _part_text(part)) is not None)
+        return tuple(contents.texts(fields.mapping(fields.load(item.raw, "a message")).get("content")))
 
     def with_texts(self, item: Item, texts: tuple[str, ...]) -> Item:
         """Return the item with these texts, as many as `texts` gave. Texts that are equal keep their bytes.
@@ -201,11 +179,8 @@ class Chat:
             return item
         if len(before) != len(texts):
             raise ValueError(f"an item of {len(before)} texts was given {len(texts)}")
-        ascii_only = item.raw.isascii()
         content = next(each.value for each in fields.split(item.raw)[0] if each.name == "content")
-        if content[:1] == b'"':
-            return _edited(item, "content", fields.quote(texts[0], ascii_only=ascii_only))
-        return _edited(item, "content", _with_parts(content, texts, ascii_only))
+        return _edited(item, "content", contents.with_texts(content, iter(texts), ascii_only=item.raw.isascii()))
 
     def with_role(self, item: Item, role: str) -> Item:
         """Return the item under this role."""
@@ -221,10 +196,10 @@ class Chat:
 
     def wire_text(self, item: Item) -> str:
         """Return every key and scalar of the message, a line each, without inline media: what it costs, decoded."""
-        message = dict(_objects(fields.load(item.raw, "a message")))
+        message = dict(fields.mapping(fields.load(item.raw, "a message")))
         if item.media_bytes:
-            message["content"] = [_without_media(part) for part in _list(message.get("content"))]
-        return "\n".join(_leaves(message))
+            message["content"] = [_without_media(part) for part in fields.sequence(message.get("content"))]
+        return "\n".join(fields.leaves(message))
 
     def request_texts(self, request: Request) -> tuple[str, ...]:
         """Return every top-level field but the messages as raw JSON text (tools, schemas and all), for counting."""
@@ -237,52 +212,3 @@ CHAT = Chat()
 
 def _edited(item: Item, name: str, value: bytes) -> Item:
     return _item(fields.put(item.raw, name, value), "an edited message")
-
-
-def _with_parts(content: bytes, texts: tuple[str, ...], ascii_only: bool) -> bytes:
-    raws, seams = fields.elements(content)
-    given = iter(texts)
-    kept: list[tuple[bytes, bytes]] = []
-    emptied: list[tuple[bytes, bytes]] = []
-    for seam, raw in zip(seams, raws, strict=False):
-        was = _part_text(fields.load(raw, "a part"))
-        text = None if was is None else next(given)
-        if text is None or text == was:
-            kept.append((seam, raw))
-            continue
-        made = fields.put(raw, "text", fields.quote(text, ascii_only=ascii_only))
-        (kept if text else emptied).append((seam, made))
-    kept = kept or emptied[:1]
-    # What opens the list stays what opens it, whichever part comes first now.
-    return b"".join([seams[0], kept[0][1], *(seam + raw for seam, raw in kept[1:]), seams[-1]])
-
-
-def _part_text(part: object) -> str | None:
-    text = _objects(part).get("text")
-    return fields.clean(text) if type(text) is str else None
-
-
-def _leaves(value: object) -> Iterable[str]:
-    """Yield keys and scalars in order."""
-    if isinstance(value, dict):
-        for key, each in value.items():
-            yield fields.clean(key)
-            yield from _leaves(each)
-    elif isinstance(value, list):
-        for each in value:
-            yield from _leaves(each)
-    else:
-        yield fields.clean(value) if isinstance(value, str) else json.dumps(value)
-
-
-def _text(value: object) -> str:
-    """Return a text that can be encoded; "" for everything else, numbers too."""
-    return fields.clean(value) if type(value) is str else ""
-
-
-def _objects(value: object) -> Mapping[str, object]:
-    return value if isinstance(value, dict) else {}
-
-
-def _list(value: object) -> Sequence[object]:
-    return value if isinstance(value, list) else ()

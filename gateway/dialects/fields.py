@@ -7,7 +7,7 @@ level, `load` at any depth). What it refuses although it is legal, unpaired surr
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
@@ -135,6 +135,34 @@ def quote(text: str, *, ascii_only: bool = False) -> bytes:
 def clean(text: str) -> str:
     """Return the text with U+FFFD for each unpaired surrogate, so that it can be encoded; the text itself when it has none."""
     return text if text.isascii() or not _LONE.search(text) else _LONE.sub("\ufffd", text)
+
+
+def text(value: object) -> str:
+    """Return a text that can be encoded; "" for everything else, numbers too."""
+    return clean(value) if type(value) is str else ""
+
+
+def mapping(value: object) -> Mapping[str, object]:
+    """Return an object's members, none for everything else."""
+    return value if isinstance(value, dict) else {}
+
+
+def sequence(value: object) -> Sequence[object]:
+    """Return a list's elements, none for everything else."""
+    return value if isinstance(value, list) else ()
+
+
+def leaves(value: object) -> Iterator[str]:
+    """Yield keys and scalars in order, as texts that can be encoded."""
+    if isinstance(value, dict):
+        for key, each in value.items():
+            yield clean(key)
+            yield from leaves(each)
+    elif isinstance(value, list):
+        for each in value:
+            yield from leaves(each)
+    else:
+        yield clean(value) if isinstance(value, str) else json.dumps(value)
 
 
 def _spans(decoder: "msgspec.json.Decoder[T]", data: bytes, where: str, kind: str) -> tuple[T, bytes]:

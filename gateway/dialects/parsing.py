@@ -200,3 +200,26 @@ def _whole_number(raw: bytes) -> int:
         return 0
     bounded = min(value, 10.0**LARGEST_DIGITS)
     return int(bounded) if bounded.is_integer() else 0
+
+
+def hint(request: Request) -> str | None:
+    """Return the client's own name for the session: `session_id`, else `prompt_cache_key`, else `metadata.user_id`."""
+    metadata = request.value("metadata") or b"null"
+    for raw in (request.value("session_id"), request.value("prompt_cache_key")):
+        if raw is not None and (name := fields.text(fields.load(raw, "session_id"))):
+            return name
+    return fields.text(fields.mapping(fields.load(metadata, "metadata")).get("user_id")) or None
+
+
+def without_gateway(request: Request) -> tuple[Request, dict[str, object] | None]:
+    """Return the request without its `gateway` field, and that field's value; None when absent or null.
+
+    Numbers in it are `fields.Number`. Raises InvalidRequest when the field is no object.
+    """
+    raw = request.value("gateway")
+    if raw is None:
+        return request, None
+    value = fields.load(raw, "gateway")
+    if value is not None and not isinstance(value, dict):
+        raise InvalidRequest("gateway must be an object", param="gateway")
+    return replace(request, fields=fields.without(request.fields, "gateway")), value

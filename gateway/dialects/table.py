@@ -5,8 +5,10 @@ from collections.abc import Mapping
 from gateway.dialects.base import Dialect
 from gateway.dialects.chat import CHAT
 from gateway.dialects.memo import Memo
+from gateway.dialects.messages import MESSAGES
 
-DIALECTS: Mapping[str, Dialect] = {each.name: each for each in (CHAT,)}
+_ALL: tuple[Dialect, ...] = (CHAT, MESSAGES)
+DIALECTS: Mapping[str, Dialect] = {each.name: each for each in _ALL}
 
 
 def memos() -> Mapping[str, Memo]:

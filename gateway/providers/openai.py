@@ -110,8 +110,9 @@ class OpenAIReply:
 class OpenAIUpstream:
     """A provider that speaks OpenAI's HTTP. Its session opens with the first call and is kept alive."""
 
-    def __init__(self, endpoint: Endpoint) -> None:
-        self._endpoint = endpoint
+    def __init__(self, endpoint: Endpoint, *, key_header: str = "authorization", defaults: Headers = ()) -> None:
+        """`key_header` carries the provider's key, or the client's; `defaults` are sent where the client has none such."""
+        self._endpoint, self._defaults = endpoint, tuple(defaults)
         given = (endpoint.key, *(value for _, value in (*endpoint.headers, *endpoint.query)))
         self._secrets = tuple(value.encode() for value in given if value and len(value) >= SECRET_CHARACTERS)
         parts = urlsplit(endpoint.base_url)
@@ -121,8 +122,8 @@ class OpenAIUpstream:
         self._query_names = {part.partition("=")[0] for part in self._query.split("&") if part}
         self._own = {"accept-encoding": "identity", **{name.lower(): value for name, value in endpoint.headers}}
         if endpoint.key is not None:
-            self._own["authorization"] = f"Bearer {endpoint.key}"
-        self._sent = SENT | {"authorization"} if endpoint.client_key else SENT
+            self._own[key_header] = f"Bearer {endpoint.key}" if key_header == "authorization" else endpoint.key
+        self._sent = SENT | {"authorization", key_header} if endpoint.client_key else SENT
         self._names: dict[str, str] = {}
         self._urls: dict[tuple[str, str], URL] = {}
         self._session: aiohttp.ClientSession | None = None
@@ -200,6 +201,8 @@ class OpenAIUpstream:
                 sent.pop(each.strip(), None)
         if call.body and _is_unnamed_json(sent.get("content-type"), call.body):
             sent["content-type"] = _JSON
+        for name, value in self._defaults:
+            sent.setdefault(name, value)
         sent.update(self._own)
         return sent
 

@@ -77,8 +77,8 @@ async def _asked(kind: str, base: str, model: str, ask: _Asking) -> Limits | Non
     if host.endswith(SILENT):
         return None
     if kind == "anthropic":
-        path = f"{'' if base.rstrip('/').endswith('/v1') else 'v1/'}models/{quote(model, safe='')}"
-        return anthropic(await ask(base, path, headers=(("anthropic-version", "2023-06-01"),)))
+        base = base.rstrip("/").removesuffix("/v1") + "/v1"
+        return anthropic(await ask(base, f"models/{quote(model, safe='')}", headers=(("anthropic-version", "2023-06-01"),)))
     if host == "generativelanguage.googleapis.com":
         return gemini(
             await ask(base.rstrip("/").removesuffix("/openai"), f"models/{quote(model.removeprefix('models/'), safe='')}")

@@ -40,7 +40,7 @@ LATER: tuple[tuple[str, Callable[[Value], bool], str], ...] = (
     ("ledger.on_failure", _is("spill", "open"), "spill and open; use closed"),
     ("ledger.retention.*", _given, "retention; leave it out or give 0"),
     ("ledger.encryption_key", _any, "encryption of bodies; leave it out"),
-    ("providers.*.kind", _is("anthropic", "litellm"), "kinds anthropic and litellm; use openai with an OpenAI-shaped address"),
+    ("providers.*.kind", _is("litellm"), "kind litellm; use openai with an OpenAI-shaped address, or anthropic"),
     ("providers.*.litellm_provider", _given, "kind litellm, which alone has this key"),
     ("providers.*.options", _given, "kind litellm, which alone has this key"),
     ("routes.*.budget.sections", _given, "section budgets; leave it out"),

@@ -103,7 +103,7 @@ class Provider:
     """
 
     name: str
-    kind: Literal["openai"] = "openai"
+    kind: Literal["openai", "anthropic", "litellm"] = "openai"
     base_url: str
     api_key: Secret | None
     key_mode: Literal["own", "none", "client"]

@@ -61,9 +61,15 @@ class Client:
 KEYS: Sequence[Key] = [ConfiguredKey(name="k", sha256=hashlib.sha256(b"secret").hexdigest(), routes=("other*",), tenant="t")]
 
 
-async def post(world: World, client: Client, keys: Sequence[Key] = (), limit: int = 10_000) -> Client:
+async def post(
+    world: World,
+    client: Client,
+    keys: Sequence[Key] = (),
+    limit: int = 10_000,
+    endpoint: type[ChatCompletions] = ChatCompletions,
+) -> Client:
     scope = {"type": "http", "method": "POST", "headers": list(client.headers), "query_string": b"a=1"}
-    await ChatCompletions(world.gateway, keys, limit, world.new_id)(scope, client.receive, client.send)
+    await endpoint(world.gateway, keys, limit, world.new_id)(scope, client.receive, client.send)
     await world.gateway.recorder.drain(5)
     return client
 

@@ -12,6 +12,7 @@ from gateway.errors import InvalidRequest
 
 BODIES: Mapping[str, bytes] = {
     "chat": b'{ "model":"m", "messages" : [ {"role":"system","content":"S"} , {"role":"user","content":"Hi"} ],"seed":1.0 }',
+    "messages": b'{ "model":"m", "max_tokens":1e2,"messages" : [ {"role":"user","content":"Hi"} ],"system" : "S" }',
 }
 pytestmark = pytest.mark.parametrize("dialect", DIALECTS.values(), ids=list(DIALECTS))
 

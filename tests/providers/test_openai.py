@@ -82,13 +82,15 @@ def answers(data: bytes) -> Script:
 
 
 def run(script: Script | bytes, test: Callable[[OpenAIUpstream, Server], Coroutine[Any, Any, None]], **endpoint: Any) -> Server:
+    make = endpoint.pop("make", OpenAIUpstream)
+
     async def main() -> Server:
         server = Server(answers(script) if isinstance(script, bytes) else script)
         listening = await asyncio.start_server(server.accept, "127.0.0.1", 0)
         server.port = listening.sockets[0].getsockname()[1]
         base = endpoint.pop("base", "/v1")
         plain = Endpoint(name="up1", base_url=f"http://127.0.0.1:{server.port}{base}", key="UPKEY-1", first_byte_s=5, idle_s=5)
-        upstream = OpenAIUpstream(replace(plain, **endpoint))
+        upstream: OpenAIUpstream = make(replace(plain, **endpoint))
         try:
             await test(upstream, server)
         finally:

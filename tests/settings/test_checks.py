@@ -47,7 +47,7 @@ LATER_ROWS = [
     ("ledger.retention.max_bytes", changed("g.db'", "g.db', retention: {max_bytes: 1}")),
     ("ledger.retention.max_entries", changed("g.db'", "g.db', retention: {max_entries: 1}")),
     ("ledger.encryption_key", changed("g.db'", "g.db', encryption_key: '${K}'")),
-    ("providers.up1.kind", changed(UP1, UP1 + ", kind: anthropic")),
+    ("providers.up1.kind", changed(UP1, UP1 + ", kind: litellm")),
     ("providers.up1.kind", changed(UP1, UP1 + ", kind: litellm")),
     ("providers.up1.litellm_provider", changed(UP1, UP1 + ", litellm_provider: bedrock")),
     ("providers.up1.options", changed(UP1, UP1 + ", options: {a: 1}")),
