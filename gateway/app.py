@@ -48,6 +48,7 @@ class App:
         """Serve these settings. `source` gives them anew for a reload; None: they stay as they are."""
         self.ledger = ledger
         self.metrics = Metrics()
+        self.pages = views.Dashboard(ledger)
         self._asking: asyncio.Task[None] | None = None
         self.now = generation_of(settings, self._shared())
         self._live = [self.now]
@@ -131,7 +132,6 @@ class App:
         shown = [Middleware(guard.Marked, headers=guard.PAGES)]
         private = [*shown, Middleware(guard.SameOrigin), Middleware(AdminOnly, admin_key=self._admin_key)]
         sessions = Sessions(self._admin_key)
-        pages = views.Dashboard(self.ledger)
         ready = health.Ready(self.ledger, timeout_s=self.settings.ledger.timeout_s)
 
         async def alive(request: Request) -> Response:
@@ -156,8 +156,7 @@ class App:
             Route("/metrics", metrics, middleware=private),
             Route(LOGIN_PATH, sessions.login, methods=["GET", "POST"], middleware=shown),
             Route("/dashboard/logout", sessions.logout, methods=["POST"], middleware=shown),
-            Route("/dashboard", pages.page, middleware=private),
-            Route("/dashboard/static/style.css", pages.style, middleware=private),
+            *self.pages.routes(private),
             Route(
                 "/v1/{path:path}",
                 passed,
@@ -256,6 +255,7 @@ class App:
             await self.reloading.stop()
         if self._asking is not None:
             self._asking.cancel()
+        await self.pages.reader.close()
         await self.gateway.recorder.drain(self.settings.server.shutdown_grace_s)
         for upstream in {id(each): each for generation in self._live for each in generation.upstreams.values()}.values():
             await upstream.close()

@@ -41,7 +41,7 @@ ALLOWED = {
         "providers.tokenizers",
     },
     "dashboard.metrics": {"errors", "cache", "ledger.records"},
-    "dashboard.views": {"errors", "api.admin", "cache", "ledger.base", "ledger.records", "dashboard"},
+    "dashboard": {"errors", "api.admin", "cache", "ledger.base", "ledger.records", "replay", "dashboard"},
     "telemetry": {"errors", "cache", "ledger.records"},
     "recorder": {"errors", "ledger.base", "ledger.codec", "ledger.records"},
     "delivery": {

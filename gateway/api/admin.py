@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import TypeVar
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -20,13 +21,14 @@ from gateway.ledger.base import Ledger
 from gateway.ledger.records import CallFinished, Manifest, PromptComposed, Record
 from gateway.routing import Route, Target
 
+T = TypeVar("T")
 LIMIT = 100  # records on a page when none is asked for
 MAX_LIMIT = 1_000
 SCANNED = 20_000  # records looked at for one page: a filter that nothing matches must not read a year's ledger
 
 
 @asynccontextmanager
-async def released(records: AsyncIterator[Record]) -> AsyncIterator[AsyncIterator[Record]]:
+async def released(records: AsyncIterator[T]) -> AsyncIterator[AsyncIterator[T]]:
     """Give the records; a reading that is left before its end lets go of its connection at once."""
     try:
         yield records

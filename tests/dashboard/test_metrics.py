@@ -1,135 +1,255 @@
-from datetime import UTC, datetime, timedelta
+import random
+from collections.abc import Sequence
+from datetime import timedelta
 
-from gateway.dashboard.metrics import AWAITED, LATEST, Totals
-from gateway.ledger.records import CallFinished, ConfigChanged, Manifest, Outcome, PromptComposed, Usage
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-START = datetime(2026, 1, 1, tzinfo=UTC)
-NOTHING = Manifest(head=(), nodes=(), items=(), tail=())
-
-
-def composed(number: int, compaction: str = "none") -> PromptComposed:
-    return PromptComposed(
-        id=f"{number:032x}",
-        at=START,
-        attempt=1,
-        target="up/m",
-        dialect="chat",
-        request=NOTHING,
-        prompt=NOTHING,
-        prompt_digest=b"",
-        prompt_bytes=0,
-        policy=b"",
-        compaction=compaction,
-    )
+from gateway.dashboard import metrics
+from gateway.dashboard.metrics import LATEST, OTHER, SERIES, UNDERWAY, WIDTHS, WORST, Tally, Totals
+from gateway.ledger.records import ConfigChanged, Outcome, Record
+from tests.dashboard.records import START, composed, cut, finished, usage
 
 
-def finished(
-    number: int = 0,
-    usage: Usage | None = None,
-    *,
-    route: str = "r",
-    target: str = "up/m",
-    outcome: Outcome = Outcome.COMPLETED,
-    cost_usd: float | None = None,
-    estimated: bool = False,
-) -> CallFinished:
-    return CallFinished(
-        id=f"f{number}",
-        at=START + timedelta(seconds=number),
-        snapshot_id=f"{number:032x}",
-        route=route,
-        target=target,
-        outcome=outcome,
-        usage=usage,
-        usage_estimated=estimated,
-        cost_usd=cost_usd,
-    )
+def folded(*records: Record) -> Totals:
+    totals = Totals()
+    totals.fold(records)
+    return totals
+
+
+def whole(totals: Totals, width: int = -1) -> Tally:
+    """The sum of all tallies of one width."""
+    found = Tally()
+    for bucket in totals.widths[width].values():
+        for tally in bucket.values():
+            found.merge(tally)
+    return found
 
 
 def test_the_ratio_weighs_tokens_not_calls() -> None:
-    totals = Totals()
-
-    totals.fold([finished(1, Usage(input_tokens=10, cached_tokens=0)), finished(2, Usage(input_tokens=990, cached_tokens=990))])
-
-    assert totals.all.hit_ratio == 0.99
+    assert whole(folded(finished(1, usage(10, 0)), finished(2, usage(990, 990)))).hit_ratio == 0.99
 
 
 def test_calls_that_did_not_report_are_shown_apart_and_do_not_lower_the_ratio() -> None:
-    totals = Totals()
-
-    totals.fold(
-        [
-            finished(1, Usage(input_tokens=100, cached_tokens=90, written_tokens=5, output_tokens=7)),
-            finished(2, Usage(input_tokens=100)),
-            finished(3, Usage(input_tokens=100, cached_tokens=0), estimated=True),
-            finished(4, outcome=Outcome.UPSTREAM_ERROR),
-        ]
+    found = whole(
+        folded(
+            finished(1, usage(100, 90)),
+            finished(2, usage(500)),
+            finished(3, usage(500, 0), usage_estimated=True),
+            finished(4),
+        )
     )
 
-    tally = totals.routes["r"]
-    assert (tally.calls, tally.reported, tally.unreported, tally.hit_ratio) == (4, 1, 3, 0.9)
-    assert (tally.input_tokens, tally.cached_tokens, tally.written_tokens, tally.output_tokens) == (300, 90, 5, 7)
-    assert dict(tally.outcomes) == {"completed": 3, "upstream_error": 1}
+    assert (found.calls, found.reported, found.unreported, found.hit_ratio) == (4, 1, 3, 0.9)
+    assert found.input_tokens == 1_100
 
 
-def test_nothing_reported_is_unknown_and_a_reported_zero_is_zero() -> None:
-    totals = Totals()
-
-    totals.fold([finished(1, Usage(input_tokens=5)), finished(2, Usage(input_tokens=5, cached_tokens=0), route="z")])
-
-    assert (totals.routes["r"].hit_ratio, totals.routes["z"].hit_ratio) == (None, 0.0)
+def test_nothing_reported_is_unknown_and_not_zero() -> None:
+    assert whole(folded(finished(1, usage(100)))).hit_ratio is None
+    assert Tally().runway_mean is None
 
 
-def test_targets_are_told_apart_within_a_route_and_costs_added_where_known() -> None:
-    totals = Totals()
-    usage = Usage(input_tokens=1, output_tokens=1)
+def test_an_unknown_price_is_counted_and_not_taken_for_free() -> None:
+    found = whole(folded(finished(1, usage(1), cost_usd=0.5), finished(2, usage(1)), finished(3)))
 
-    totals.fold(
-        [
-            finished(1, usage, cost_usd=0.25),
-            finished(2, usage, target="other/m", cost_usd=0.5),
-            finished(3, usage),
-            finished(4, usage, cost_usd=0.0),
-        ]
+    assert (found.cost_usd, found.unpriced) == (0.5, 1)
+
+
+def test_each_width_holds_the_same_sum() -> None:
+    totals = folded(*(finished(n, usage(n, 0), second=n * 37) for n in range(200)))
+
+    assert {whole(totals, width).input_tokens for width in range(len(WIDTHS))} == {sum(range(200))}
+    assert len(totals.widths[0]) > len(totals.widths[1]) > len(totals.widths[2])
+
+
+def test_old_buckets_go_and_a_wild_clock_takes_one_place_only() -> None:
+    width, kept = WIDTHS[0]
+    records: list[Record] = [finished(n, usage(1, 0), second=n * width) for n in range(kept + 50)]
+    wild = finished(9, usage(1, 0), second=3e9)
+
+    totals = folded(records[0], wild, *records[1:])
+
+    starts = sorted(totals.widths[0])
+    assert len(starts) == kept
+    assert starts[0] == int(START.timestamp()) + (50 + 1) * width
+
+
+def test_a_runway_is_measured_where_its_limit_is_known() -> None:
+    found = whole(
+        folded(
+            composed(1, runway={"estimate": 20, "limit": 100}),
+            composed(2, runway={"estimate": 80, "limit": 100}),
+            composed(3, runway={"estimate": 80, "limit": 0}),
+            composed(4, runway={"estimate": 80, "limit": None}),
+        )
     )
 
-    assert {key: tally.calls for key, tally in totals.targets.items()} == {("r", "up/m"): 3, ("r", "other/m"): 1}
-    assert (totals.all.cost_usd, totals.all.unpriced) == (0.75, 1)
+    assert (found.prompts, found.runway_count, found.runway_mean, found.runway_max) == (4, 2, 0.5, 0.8)
 
 
-def test_folding_in_two_parts_is_folding_at_once() -> None:
-    records = [record for n in range(80) for record in (composed(n), finished(n, Usage(input_tokens=n, cached_tokens=n // 2)))]
-    whole, parts = Totals(), Totals()
+def test_a_compaction_is_a_boundary_that_moves_and_not_each_prompt_behind_it() -> None:
+    shortened = "sliding_window;kept=3;dropped=2;pruned=0"
+    records: list[Record] = []
+    for number, boundary in enumerate((4, 4, 9)):
+        records += [composed(number, compaction=shortened, lineage="l"), cut(number, boundary, lineage="l")]
 
-    whole.fold(records)
-    parts.fold(records[:77])
-    parts.fold(records[77:])
+    found = whole(folded(*records))
 
-    assert whole == parts
-
-
-def test_the_last_calls_are_kept_with_how_their_prompts_were_cut() -> None:
-    totals = Totals()
-
-    totals.fold([composed(1, "sliding_window"), composed(2), finished(2), finished(1), finished(3)])
-    assert [(call.record.id, call.compaction) for call in totals.latest] == [("f2", "none"), ("f1", "sliding_window"), ("f3", "")]
-
-    totals.fold(finished(n) for n in range(100))
-    assert len(totals.latest) == LATEST
-    assert totals.plans == {}
+    assert (found.cut, found.compactions, found.removed_tokens) == (3, 2, 180)
 
 
-def test_plans_whose_call_never_ends_are_let_go() -> None:
-    totals = Totals()
+def test_a_fallback_is_a_request_that_went_on_to_another_target() -> None:
+    totals = folded(
+        composed(1, request_id="q", target="up/a"),
+        finished(1, target="up/a", outcome=Outcome.UPSTREAM_ERROR, reason="server: answered 500"),
+        composed(2, request_id="q", target="up/a", attempt=2),
+        composed(3, request_id="q", target="up/b", attempt=3),
+        finished(3, usage(9, 0), target="up/b"),
+        composed(4, request_id="other", target="up/a"),
+    )
 
-    totals.fold(composed(n) for n in range(AWAITED + 3))
+    ((_, bucket),) = totals.widths[-1].items()
+    assert bucket["r", "up/a", ""].fallbacks == {"up/b": 1}
+    assert bucket["r", "up/a", ""].reasons == {"server": 1}
+    assert bucket["r", "up/b", ""].fallbacks == {}
 
-    assert len(totals.plans) == AWAITED
+
+def test_the_most_expensive_misses_are_kept_with_the_prompt_before_them() -> None:
+    records: list[Record] = []
+    for number in range(WORST + 3):
+        records.append(composed(number, lineage="l"))
+        records.append(finished(number, miss_cause="expired", cache_expected_tokens=100 * number, cache_reported_tokens=0))
+
+    found = whole(folded(*records))
+
+    assert (found.misses["expired"].count, found.misses["expired"].tokens) == (WORST + 3, 100 * sum(range(WORST + 3)))
+    worst = found.misses["expired"].worst
+    assert [miss.tokens for miss in worst] == [100 * number for number in range(WORST + 2, 2, -1)]
+    assert worst[0].before == f"{WORST + 1:032x}"
 
 
-def test_other_records_change_no_figure() -> None:
-    totals = Totals()
+def test_keys_are_told_apart_and_made_up_names_cannot_fill_the_memory() -> None:
+    totals = folded(*(finished(n, usage(1, 0), key=f"k{n}", second=0) for n in range(SERIES + 40)))
 
-    totals.fold([ConfigChanged(id="c", at=START, digest="d", source="file")])
+    (bucket,) = totals.widths[0].values()
+    assert len(bucket) == SERIES + 1
+    assert bucket[OTHER, OTHER, OTHER].calls == 40
 
-    assert (totals.records, totals.all.calls, totals.routes) == (1, 0, {})
+
+def test_a_passed_through_address_counts_under_its_first_part() -> None:
+    totals = folded(*(finished(n, route="passthrough", target=f"up/files/file-{n}", second=0) for n in range(3)))
+
+    (bucket,) = totals.widths[0].values()
+    assert list(bucket) == [("passthrough", "up/files", "")]
+
+
+def test_reasons_and_causes_are_bounded() -> None:
+    found = whole(
+        folded(
+            *(
+                finished(n, second=0, reason=f"r{n}: x", outcome=Outcome.UPSTREAM_ERROR, miss_cause=f"c{n}")
+                for n in range(metrics.WORDS + 20)
+            )
+        )
+    )
+
+    assert (len(found.reasons), found.reasons[OTHER]) == (metrics.WORDS + 1, 20)
+    assert (len(found.misses), found.misses[OTHER].count) == (metrics.WORDS + 1, 20)
+
+
+def test_what_is_underway_is_bounded_and_the_oldest_goes_first() -> None:
+    totals = folded(*(composed(n) for n in range(UNDERWAY + 5)))
+
+    assert len(totals.plans) == len(totals.threads) == len(totals.attempts) == UNDERWAY
+    assert next(iter(totals.plans)) == f"{5:032x}"
+
+
+def test_the_log_keeps_the_newest_calls_and_knows_which_were_cut() -> None:
+    totals = folded(composed(1, compaction="sliding_window;kept=3"), composed(2), finished(1), finished(2))
+
+    assert [line.shortened for line in totals.latest] == [True, False]
+
+    totals.fold(finished(n) for n in range(3 * LATEST))
+    assert LATEST <= len(totals.latest) <= 2 * LATEST
+    assert totals.latest[-1].snapshot_id == f"{3 * LATEST - 1:032x}"
+
+
+def test_other_records_are_counted_as_read_and_change_nothing_else() -> None:
+    totals = folded(ConfigChanged(id="c", at=START, digest="d", source="s"))
+
+    assert (totals.records, totals.newest) == (1, START)
+    assert totals.widths == Totals().widths
+
+
+Spec = Sequence[tuple[int, int, int]]
+
+
+def talk(writer: int, spec: Spec) -> list[Record]:
+    """The records of one gateway: calls at some second, with so many tokens, some missed, cut or given way."""
+    records: list[Record] = []
+    for at, (second, tokens, kind) in enumerate(spec):
+        number = writer * 1_000 + at
+        common = {"lineage": f"l{writer}", "key": f"k{kind}", "request_id": f"{writer}-{at // 2}"}
+        records.append(composed(number, second=second, target=f"up/{kind}", runway={"estimate": tokens, "limit": 1_024}, **common))
+        if kind == 2:
+            records.append(cut(number, tokens, second=second, lineage=f"l{writer}", key="k2"))
+        missed = "expired" if kind == 1 else None
+        records.append(
+            finished(
+                number, usage(tokens, tokens // 2), second=second + 1, target=f"up/{kind}", key=f"k{kind}", cost_usd=tokens / 1_024,
+                miss_cause=missed, cache_expected_tokens=tokens,
+            )
+        )  # fmt: skip
+    return records
+
+
+SPECS = st.lists(st.tuples(st.integers(0, 400_000), st.integers(0, 1_024), st.integers(0, 2)), max_size=12)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(SPECS, min_size=1, max_size=4), st.randoms(use_true_random=False))
+def test_any_interleaving_of_gateways_gives_the_same_figures(specs: list[Spec], chance: random.Random) -> None:
+    talks = [talk(writer, spec) for writer, spec in enumerate(specs)]
+    one_by_one = folded(*(record for each in talks for record in each))
+    mixed: list[Record] = []
+    waiting = [list(each) for each in talks if each]
+    while waiting:
+        each = chance.choice(waiting)
+        mixed.append(each.pop(0))
+        waiting = [rest for rest in waiting if rest]
+
+    assert one_by_one.widths == folded(*mixed).widths
+
+
+@settings(max_examples=40, deadline=None)
+@given(SPECS, st.integers(0, 40))
+def test_a_fold_that_stops_and_goes_on_is_one_that_never_stopped(spec: Spec, at: int) -> None:
+    records = talk(0, spec)
+    first = folded(*records[:at])
+
+    resumed = metrics.loads(metrics.dumps(first, "cursor"))
+    assert resumed is not None
+    resumed[0].fold(records[at:])
+
+    assert resumed == (folded(*records), "cursor")
+
+
+@pytest.mark.parametrize("data", [b"", b"\x00", b"not a state", metrics.dumps(Totals(), "c")[:-3], b"\x83\xa7version\x63"])
+def test_a_state_that_cannot_be_read_is_none(data: bytes) -> None:
+    assert metrics.loads(data) is None
+
+
+def test_a_state_of_another_version_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    old = metrics.dumps(folded(finished(1)), "c")
+    monkeypatch.setattr(metrics, "VERSION", metrics.VERSION + 1)
+
+    assert metrics.loads(old) is None
+
+
+def test_records_out_of_order_of_time_count_where_they_belong() -> None:
+    late = finished(1, usage(5, 5), second=0)
+    totals = folded(finished(2, usage(7, 0), second=90_000), late)
+
+    assert totals.newest == START + timedelta(seconds=90_000)
+    assert totals.widths[-1][int(START.timestamp())]["r", "up/m", ""].input_tokens == 5
