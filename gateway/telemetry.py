@@ -99,7 +99,7 @@ class Metrics:
 
     def attempt_finished(self, route: str, record: CallFinished) -> None:
         """Count one attempt as its record tells it. What was not reported is not counted; it is not zero."""
-        target = record.target
+        target = bounded(route, record.target)
         children = self._children(route, target)
         _child(children.attempts, self._attempts, route, target, record.outcome.value).inc()
         if record.first_token_s is not None:
@@ -177,6 +177,11 @@ class _WithoutBirthdays(Collector):
         for metric in self._registry.collect():
             metric.samples = [sample for sample in metric.samples if not sample.name.endswith("_created")]
             yield metric
+
+
+def bounded(route: str, target: str) -> str:
+    """Return the target as a label: a passed-through address holds ids of files and batches, each of which would be a series."""
+    return "/".join(target.split("/", 2)[:2]) if route == "passthrough" else target
 
 
 def _child(bound: dict[str, Counter], counter: Counter, route: str, target: str, outcome: str) -> Counter:

@@ -128,6 +128,17 @@ def test_two_gateways_in_a_process_do_not_mix_and_the_page_has_no_birthdays() ->
     assert "_created" not in first.page().decode()
 
 
+def test_passed_through_addresses_do_not_make_a_series_each() -> None:
+    metrics = Metrics()
+
+    for number in range(50):
+        metrics.attempt_finished("passthrough", finished(target=f"up/files/file-{number}"))
+
+    page = metrics.page().decode()
+    assert 'gateway_attempts_total{outcome="completed",route="passthrough",target="up/files"} 50.0' in page
+    assert "file-1" not in page
+
+
 def test_names_in_labels_cannot_break_the_page() -> None:
     metrics = Metrics()
 

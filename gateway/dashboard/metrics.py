@@ -308,6 +308,9 @@ def _add(tally: Tally, record: CallFinished) -> None:
     _count(tally.outcomes, record.outcome.value)
     tally.expected_tokens += record.cache_expected_tokens or 0
     tally.cost_usd += record.cost_usd or 0.0
+    if record.saved_usd is not None:
+        tally.saved_usd += record.saved_usd
+        tally.compared += 1
     usage = record.usage
     if usage is not None:
         tally.input_tokens += usage.input_tokens or 0
@@ -326,12 +329,14 @@ def _add(tally: Tally, record: CallFinished) -> None:
 def _miss(record: CallFinished, before: str) -> Miss | None:
     if record.miss_cause is None:
         return None
-    lost = max((record.cache_expected_tokens or 0) - (record.cache_reported_tokens or 0), 0)
+    lost = record.miss_tokens
+    if lost is None:  # records from before the cache was diagnosed
+        lost = max((record.cache_expected_tokens or 0) - (record.cache_reported_tokens or 0), 0)
     return Miss(
-        usd=0.0,
+        usd=record.miss_usd or 0.0,
         tokens=lost,
         snapshot_id=record.snapshot_id,
-        before=before,
+        before=record.miss_against or before,
         cause=record.miss_cause,
         route=record.route,
         target=record.target,

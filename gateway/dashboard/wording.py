@@ -7,7 +7,17 @@ from typing import Any
 
 NONE = "–"
 
-CAUSES: Mapping[str, str] = {}
+CAUSES: Mapping[str, str] = {
+    "first_call": "nothing like it was sent there before; nothing to do",
+    "expired": "sent longer ago than the provider keeps a prefix; where it offers a longer lifetime, that may pay",
+    "prefix_changed": "an earlier message differs from what was sent before, or was cut; the two prompts show where",
+    "below_minimum": "the prefix is shorter than the provider caches; nothing to do for short prompts",
+    "routed_elsewhere": "another target holds this prefix: the cold start of a fallback",
+    "tools_changed": "the tools, or what else stands before the messages, differ from what was sent before",
+    "model_changed": "the same provider, another model: caches are kept for each model",
+    "marks": "the provider caches only at marks, and none reached the prefix",
+    "evicted": "the prefix stood still and was fresh; the provider did not have it all the same",
+}
 """What each cause means and what to do about it."""
 
 

@@ -129,6 +129,22 @@ def test_the_most_expensive_misses_are_kept_with_the_prompt_before_them() -> Non
     assert worst[0].before == f"{WORST + 1:032x}"
 
 
+def test_a_diagnosed_miss_brings_its_cost_and_the_prompt_that_it_parts_from() -> None:
+    record = finished(
+        1, miss_cause="prefix_changed", miss_tokens=70, miss_usd=0.5, miss_against="earlier", cache_expected_tokens=900
+    )
+
+    (miss,) = whole(folded(composed(1), record)).misses["prefix_changed"].worst
+
+    assert (miss.tokens, miss.usd, miss.before) == (70, 0.5, "earlier")
+
+
+def test_what_was_saved_is_summed_over_the_calls_that_could_be_compared() -> None:
+    found = whole(folded(finished(1, saved_usd=0.5), finished(2, saved_usd=-0.25), finished(3)))
+
+    assert (found.saved_usd, found.compared) == (0.25, 2)
+
+
 def test_keys_are_told_apart_and_made_up_names_cannot_fill_the_memory() -> None:
     totals = folded(*(finished(n, usage(1, 0), key=f"k{n}", second=0) for n in range(SERIES + 40)))
 

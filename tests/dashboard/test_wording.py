@@ -3,6 +3,7 @@ from typing import Any
 
 import pytest
 
+from gateway.cache.diagnose import Cause
 from gateway.dashboard import wording
 
 
@@ -39,6 +40,10 @@ from gateway.dashboard import wording
 )
 def test_a_figure_is_spelled(name: str, value: Any, said: str) -> None:
     assert said == wording.FILTERS[name](value)
+
+
+def test_every_cause_is_told_in_words() -> None:
+    assert set(wording.CAUSES) == {each.value for each in Cause}
 
 
 def test_a_share_of_nothing_is_unknown() -> None:
