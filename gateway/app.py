@@ -20,6 +20,7 @@ from starlette.types import Message, Receive, Scope, Send
 from gateway import logs, planning, routing
 from gateway.api import admin, cors, errors, guard, health, models
 from gateway.api.access import AdminOnly, authorise
+from gateway.api.bounds import Bounds
 from gateway.api.chat import ClientLeft, read_body
 from gateway.api.sessions import LOGIN_PATH, Sessions
 from gateway.context import layout
@@ -52,6 +53,8 @@ class App:
         self._asking: asyncio.Task[None] | None = None
         self.now = generation_of(settings, self._shared())
         self._live = [self.now]
+        self.bounds = Bounds(lambda: self.settings.server.max_inflight, lambda: self.settings.server.max_inflight_bytes)
+        self._watch: asyncio.Task[None] | None = None
         self.reloading = Reloading(source, self.apply) if source else None
         rest = Starlette(routes=self._routes(), lifespan=self._lifespan, exception_handlers=HANDLERS)
         rest.router.redirect_slashes = False  # a redirect would lose a POST's body with many clients
@@ -104,7 +107,8 @@ class App:
         generation = self.now
         generation.calls += 1
         try:
-            await self._answer(generation, scope, receive, send)
+            with self.bounds.taken() as taken:
+                await self._answer(generation, scope, taken.counted(receive), send)
         finally:
             generation.calls -= 1
             if generation is not self.now:
@@ -237,6 +241,7 @@ class App:
         A ledger that is away does not stop the start: calls are refused until it is back.
         """
         self._begin()
+        self._watch = asyncio.create_task(self.bounds.watch())
         if self.reloading is not None:
             self.reloading.start()
 
@@ -253,8 +258,9 @@ class App:
         """Finish what is being recorded, bounded by the grace time, and let go of every connection."""
         if self.reloading is not None:
             await self.reloading.stop()
-        if self._asking is not None:
-            self._asking.cancel()
+        for task in (self._asking, self._watch):
+            if task is not None:
+                task.cancel()
         await self.pages.reader.close()
         await self.gateway.recorder.drain(self.settings.server.shutdown_grace_s)
         for upstream in {id(each): each for generation in self._live for each in generation.upstreams.values()}.values():

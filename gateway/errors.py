@@ -8,6 +8,7 @@
     │   ├── InvalidKey                401 invalid_api_key
     │   ├── RouteNotAllowed           403 route_not_allowed
     │   ├── ModelNotFound             404 model_not_found
+    │   ├── RequestTimeout            408 request_timeout: the request itself did not come in time
     │   └── RequestTooLarge           413 request_too_large
     ├── ConfigurationError            ours: a settings file that cannot be used; never reaches a client
     ├── LedgerError                   our storage
@@ -73,6 +74,11 @@ class RouteNotAllowed(RequestError):
 class ModelNotFound(RequestError):
     status = 404
     code = "model_not_found"
+
+
+class RequestTimeout(RequestError):
+    status = 408
+    code = "request_timeout"
 
 
 class RequestTooLarge(RequestError):

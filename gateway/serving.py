@@ -15,6 +15,7 @@ from gateway import logs
 from gateway import settings as configuration
 from gateway.app import App, build
 from gateway.errors import ConfigurationError
+from gateway.protocol import Protocol
 from gateway.providers import simulated
 from gateway.reloading import Source
 from gateway.settings import Settings
@@ -64,7 +65,7 @@ def serve(settings: Settings, workers: int = 1, source: Source | None = None) ->
         "host": settings.server.host,
         "port": settings.server.port,
         "loop": "uvloop",
-        "http": "httptools",
+        "http": Protocol,
         "ws": "none",
         "access_log": False,
         "proxy_headers": False,  # who calls is decided by keys, never by what a client says of its address

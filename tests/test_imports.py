@@ -60,7 +60,7 @@ ALLOWED = {
     },
 }  # fmt: skip
 # Composition roots and commands may know every module.
-ROOTS = {"app", "wiring", "serving", "generation", "reloading", "cli", "commands", "demo", "__main__", ""}
+ROOTS = {"app", "wiring", "serving", "protocol", "generation", "reloading", "cli", "commands", "demo", "__main__", ""}
 
 # Which modules may import a library; every other one may not.
 LIBRARIES = {
@@ -69,7 +69,7 @@ LIBRARIES = {
     "tiktoken": ("providers.tokenizers",),
     "litellm": (),
     "aiohttp": ("providers.openai", "demo"),
-    "uvicorn": ("serving", "demo", "providers.simulated"),
+    "uvicorn": ("serving", "protocol", "demo", "providers.simulated"),
     "sqlite3": ("ledger.sqlite", "limits.sqlite"),
     "pydantic": ("settings",),
     "ruamel": ("settings", "yamlfile", "litellm_import"),

@@ -28,6 +28,13 @@ class NotFound(RequestError):
     code = "not_found"
 
 
+class HeadTooLarge(RequestError):
+    """431 `head_too_large`: request line and headers together."""
+
+    status = 431
+    code = "head_too_large"
+
+
 class UpgradeRefused(RequestError):
     """426 `upgrade_refused`: the client asked for another protocol on this connection."""
 

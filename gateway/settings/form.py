@@ -72,6 +72,8 @@ class ServerForm(Form):
     shutdown_grace_s: Amount = 30
     cors_origins: list[Origin] = []
     keepalive_s: Amount = 0
+    max_inflight: Count = 1_000
+    max_inflight_bytes: Count = 268_435_456
 
 
 class SpendForm(Form):

@@ -59,6 +59,8 @@ class Server:
     shutdown_grace_s: float = 30
     cors_origins: tuple[str, ...] = ()
     keepalive_s: float = 0
+    max_inflight: int = 1_000
+    max_inflight_bytes: int = 268_435_456
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
