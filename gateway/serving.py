@@ -14,6 +14,7 @@ from uvicorn.supervisors import Multiprocess
 from gateway import logs
 from gateway import settings as configuration
 from gateway.app import App, build
+from gateway.doctor import refuse_poisoned
 from gateway.errors import ConfigurationError
 from gateway.protocol import Protocol
 from gateway.providers import simulated
@@ -60,6 +61,7 @@ class Workers(Multiprocess):
 
 def serve(settings: Settings, workers: int = 1, source: Source | None = None) -> None:
     """Serve until a signal ends it. `source` gives the settings anew; without it there is no reload, and one process."""
+    refuse_poisoned()
     logs.configure(settings.log.level, settings.log.format)
     options: dict[str, Any] = {
         "host": settings.server.host,

@@ -34,6 +34,7 @@ ALLOWED = {
     "providers.base": {"errors"},
     "providers": {"errors", "context", "cache", "dialects", "routing", "providers"},
     "logs": set[str](),
+    "doctor": {"errors", "settings", "ledger.base"},
     "planning": {"errors", "context", "dialects", "cache", "routing", "ledger.records", "ledger.codec", "providers.tokenizers"},
     "attempts": {"errors", "context", "dialects", "cache", "routing", "ledger.records", "planning", "providers.base"},
     "replay": {

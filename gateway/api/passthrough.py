@@ -85,6 +85,10 @@ class PassThrough:
             raise (UpstreamTimeout if timed_out else UpstreamError)(error.message, target=self._name) from error
         finally:
             watch.stop()
+        if not 100 <= reply.status <= 599:  # some send 999: no status that a client could be given
+            self._gateway.recorder.spawn(reply.close())
+            self._record(caller, request_id, path, reply.status, began, Outcome.UPSTREAM_ERROR)
+            raise UpstreamError(f"{self._name} answered {reply.status}, which is no HTTP status", target=self._name)
         chunks = self._chunks(reply, caller, request_id, path, began)
         await anext(chunks)  # begun, so that its end is recorded even when nobody reads it
         answer = StreamingResponse(chunks, status_code=reply.status)
