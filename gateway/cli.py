@@ -5,7 +5,7 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from gateway.commands import configuration, doctor, ledger, serving
+from gateway.commands import comparing, configuration, doctor, ledger, serving
 from gateway.errors import GatewayError
 
 
@@ -22,7 +22,7 @@ class Commands(TyperGroup):
 
 
 cli = typer.Typer(cls=Commands, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help=__doc__)
-for each in (serving, configuration, ledger, doctor):
+for each in (serving, configuration, ledger, comparing, doctor):
     cli.add_typer(each.commands)
 
 

@@ -41,6 +41,9 @@ ALLOWED = {
         "errors", "context", "dialects", "cache", "ledger.records", "ledger.base", "ledger.codec", "planning",
         "providers.tokenizers",
     },
+    "whatif": {
+        "errors", "context", "dialects", "cache", "routing", "ledger.records", "ledger.base", "planning", "replay",
+    },
     "dashboard.metrics": {"errors", "cache", "ledger.records"},
     "dashboard": {"errors", "api.admin", "cache", "ledger.base", "ledger.records", "replay", "dashboard"},
     "telemetry": {"errors", "cache", "ledger.records"},

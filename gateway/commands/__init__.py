@@ -2,6 +2,7 @@
 
 import os
 import re
+import sys
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -18,11 +19,13 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 DEFAULT_CONFIG = Path("config/gateway.yaml")
 DEFAULT_LEDGER = "sqlite:gateway.db"
+REPORT_EVERY = 10_000  # things done between two lines of progress where there is no terminal
 READING_S = 5.0  # least time a command gives the ledger: nobody's call waits for it
 
 Config = Annotated[Path | None, typer.Option("--config", help="Settings file; default config/gateway.yaml, else the environment.")]
 LedgerUrl = Annotated[str | None, typer.Option("--ledger", help="Ledger URL instead of the settings file's.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Since = Annotated[str | None, typer.Option("--since", help="ISO time, or a span such as 30m, 2h, 7d.")]
 
 
 def settings_of(config: Path | None) -> "Settings | None":
@@ -84,3 +87,33 @@ def with_ledger(config: Path | None, url: str | None, work: "Callable[[Ledger], 
 def listed(values: Mapping[str, object]) -> str:
     """Return figures by name in one line; an unknown one says so."""
     return "  ".join(f"{name} {'unknown' if value is None else value}" for name, value in values.items())
+
+
+class Progress:
+    """What long work says on standard error: a bar on a terminal, a line now and then elsewhere."""
+
+    def __init__(self, noun: str) -> None:
+        self._noun = noun
+
+    def __enter__(self) -> "Callable[[int], None]":
+        from rich.console import Console
+        from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
+        from rich.progress import Progress as Bar
+
+        terminal, reported = sys.stderr.isatty(), 0
+        columns = (TextColumn("{task.completed:,.0f} " + self._noun), BarColumn(), TimeElapsedColumn())
+        self._bar = Bar(*columns, console=Console(stderr=True), disable=not terminal, transient=True)
+        self._bar.start()
+        task = self._bar.add_task(self._noun, total=None)
+
+        def progress(done: int) -> None:
+            nonlocal reported
+            self._bar.update(task, completed=done)
+            if not terminal and done // REPORT_EVERY > reported:
+                reported = done // REPORT_EVERY
+                typer.echo(f"{done} {self._noun} so far", err=True)
+
+        return progress
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.stop()

@@ -1,7 +1,6 @@
 """Commands that read the ledger: `log`, `show`, `verify`."""
 
 import json
-import sys
 from collections.abc import Callable
 from contextlib import aclosing
 from datetime import UTC, datetime
@@ -9,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gateway.commands import AsJson, Config, LedgerUrl, listed, moment, with_ledger
+from gateway.commands import AsJson, Config, LedgerUrl, Progress, Since, listed, moment, with_ledger
 from gateway.errors import GatewayError
 
 if TYPE_CHECKING:
@@ -18,7 +17,6 @@ if TYPE_CHECKING:
     from gateway.replay import Verdict
 
 FOLLOW_S = 1.0  # between two looks for new records
-REPORT_EVERY = 10_000  # prompts between two lines of progress where there is no terminal
 commands = typer.Typer()
 
 
@@ -147,7 +145,7 @@ def show(
 
 @commands.command()
 def verify(
-    since: Annotated[str | None, typer.Option("--since", help="ISO time, or a span such as 30m, 2h, 7d.")] = None,
+    since: Since = None,
     config: Config = None,
     ledger: LedgerUrl = None,
     as_json: AsJson = False,
@@ -173,20 +171,14 @@ def verify(
 
 async def _verified(store: "Ledger", since: datetime | None) -> "tuple[int, Verdict | None]":
     """Return how many prompts verified, and the first that did not. Progress goes to standard error."""
-    from rich.console import Console
-    from rich.progress import Progress
-
     from gateway import replay
 
-    count, terminal = 0, sys.stderr.isatty()
-    with Progress(console=Console(stderr=True), disable=not terminal) as progress:
-        task = progress.add_task("prompts", total=None)
+    count = 0
+    with Progress("prompts") as progress:
         async with aclosing(replay.verify(store, since)) as verdicts:
             async for verdict in verdicts:
                 if verdict.problem is not None:
                     return count, verdict
                 count += 1
-                progress.update(task, completed=count, description=f"{count} prompts")
-                if not terminal and count % REPORT_EVERY == 0:
-                    typer.echo(f"{count} prompts so far", err=True)
+                progress(count)
     return count, None

@@ -169,9 +169,9 @@ class Request:
             if len(turns) == 1 and turns[0].raw[:1] == b'"':
                 return replace(made, items=(*lead, *turns), seams=(b"", b""))
             opening, closing = b"[", b"]"
+            turns = tuple(_unbared(item, self.bare) for item in turns)  # only a body without a list has a bare string
         elif not self.turns:  # one seam then holds both brackets
             opening, closing = opening[: opening.index(b"[") + 1], opening[opening.index(b"[") + 1 :]
-        turns = tuple(_unbared(item, self.bare) for item in turns)
         seams = (opening, *(b"," for _ in turns[1:]), closing) if turns else (opening + closing,)
         if turns and made.value(made.items_field) is None:
             made = made.with_value(made.items_field, b"")

@@ -26,7 +26,7 @@ from gateway.dashboard.wording import CAUSES, FILTERS
 from gateway.errors import LedgerError
 from gateway.ledger.base import Ledger
 from gateway.ledger.records import CallFinished, CompactionApplied, PromptComposed, Record
-from gateway.replay import Replay, Verdict, bodies_of, rebuild
+from gateway.replay import Replay, Shelf, Verdict, rebuild
 
 HERE = Path(__file__).parent
 TYPES = {".css": "text/css", ".js": "text/javascript", ".LICENSE": "text/plain"}
@@ -138,7 +138,7 @@ class Dashboard:
                 facts["cut"] = record
         try:
             if facts["composed"] is not None:
-                body = rebuild(facts["composed"], await bodies_of(self._ledger, [facts["composed"]]))
+                body = rebuild(facts["composed"], await Shelf(self._ledger).of([facts["composed"]]))
                 facts["parts"] = await asyncio.to_thread(parting.parts, body)
             if facts["ended"] is not None and facts["ended"].reply is not None:
                 reply = await self._ledger.bodies([facts["ended"].reply])
@@ -162,13 +162,13 @@ class Dashboard:
     async def _composed(self, name: str) -> tuple[PromptComposed, bytes] | None:
         for record in await self._ledger.find(name):
             if isinstance(record, PromptComposed):
-                return record, rebuild(record, await bodies_of(self._ledger, [record]))
+                return record, rebuild(record, await Shelf(self._ledger).of([record]))
         return None
 
     async def _check(self, record: PromptComposed) -> Verdict:
         if self._replay is None:
             self._replay = Replay()
-        bodies = await bodies_of(self._ledger, [record])
+        bodies = await Shelf(self._ledger).of([record])
         return await asyncio.to_thread(self._replay.check, record, bodies)
 
     def _problem(self, title: str, text: str, status: int) -> Response:

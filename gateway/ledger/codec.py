@@ -6,7 +6,7 @@ Owns how a request is cut into bodies and how a record is spelled. Knows no stor
 import dataclasses
 import functools
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -76,23 +76,17 @@ def children(node: bytes) -> list[bytes]:
     return [node[at : at + _DIGEST_BYTES] for at in range(0, len(node), _DIGEST_BYTES)]
 
 
-def parts(manifest: Manifest, get: Callable[[bytes], bytes]) -> Iterator[bytes]:
-    """Yield the bytes of the request in order: head, items with their seams, tail. `get` returns a body by digest."""
-    items = leaves(manifest, get)
-    seams: Sequence[bytes] = [_COMMA] * (len(items) - 1) if manifest.seams is None else get(manifest.seams).split(_SEAM_END)
-    if items and len(seams) != len(items) - 1:
-        raise LedgerError(f"{len(seams)} seams stand between {len(items)} items")
-    yield from map(get, manifest.head)
-    for at, item in enumerate(items):
-        if at:
-            yield seams[at - 1]
-        yield get(item)
-    yield from map(get, manifest.tail)
-
-
 def joined(manifest: Manifest, get: Callable[[bytes], bytes]) -> bytes:
     """Return the very bytes that the manifest was made of. `get` returns a body by digest; its errors pass through."""
-    return b"".join(parts(manifest, get))
+    items = list(map(get, leaves(manifest, get)))
+    if manifest.seams is None:
+        middle = _COMMA.join(items)
+    else:
+        seams = get(manifest.seams).split(_SEAM_END)
+        if items and len(seams) != len(items) - 1:
+            raise LedgerError(f"{len(seams)} seams stand between {len(items)} items")
+        middle = b"".join(each for pair in zip(items, (*seams, b""), strict=False) for each in pair)
+    return b"".join((*map(get, manifest.head), middle, *map(get, manifest.tail)))
 
 
 def roots(manifest: Manifest) -> tuple[bytes, ...]:

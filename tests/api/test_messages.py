@@ -4,7 +4,7 @@ import pytest
 
 from gateway.api.messages import CountTokens, Messages
 from gateway.ledger.records import CallFinished, PromptComposed
-from gateway.replay import Replay, bodies_of
+from gateway.replay import Replay, Shelf
 from tests.api.test_chat import KEYS, Client, post
 from tests.dialects.test_messages_answers import REPLY, STREAM, events
 from tests.test_pipeline import ScriptedReply as Reply
@@ -34,7 +34,7 @@ async def test_a_call_and_its_answer_pass_byte_for_byte_and_are_recorded() -> No
     assert isinstance(finished, CallFinished)
     assert finished.usage is not None
     assert (composed.dialect, finished.usage.input_tokens) == ("messages", 35)
-    assert Replay().check(composed, await bodies_of(world.ledger, [composed])).problem is None
+    assert Replay().check(composed, await Shelf(world.ledger).of([composed])).problem is None
 
 
 async def test_a_stream_passes_byte_for_byte() -> None:
