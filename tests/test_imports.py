@@ -21,7 +21,9 @@ ALLOWED = {
     "ledger.base": {"errors", "ledger.records"},
     "ledger.codec": {"errors", "context", "cache", "ledger.records"},
     "ledger.lua": set[str](),
-    "ledger.redis": {"errors", "ledger.records", "ledger.base", "ledger.codec", "ledger.lua"},
+    "redis_servers": set[str](),
+    "ledger.redis_shard": {"errors", "redis_servers", "ledger.records", "ledger.codec", "ledger.lua"},
+    "ledger.redis": {"errors", "redis_servers", "ledger.records", "ledger.base", "ledger.codec", "ledger.redis_shard"},
     "ledger.sqlite": {"errors", "ledger.records", "ledger.base", "ledger.codec"},
     "ledger.memory": {"errors", "ledger.records", "ledger.base", "ledger.codec"},
     "limits.base": {"errors"},
@@ -69,7 +71,7 @@ ROOTS = {"app", "wiring", "serving", "protocol", "generation", "reloading", "cli
 # Which modules may import a library; every other one may not.
 LIBRARIES = {
     "starlette": ("generation", "api", "dashboard.views", "app"),
-    "redis": ("ledger.redis", "limits.redis"),
+    "redis": ("redis_servers", "ledger.redis_shard", "limits.redis"),
     "tiktoken": ("providers.tokenizers",),
     "litellm": (),
     "aiohttp": ("providers.openai", "demo"),

@@ -9,7 +9,7 @@ RECORD = ("i1", "T", "s1", "{}")
 
 
 def append(server: RedisServer, checked: str, *given: str) -> bytes:
-    return server.says("EVAL", APPEND.decode(), "1", STREAM, PREFIX, checked, str(len(given) // 2), *given, *RECORD)
+    return server.says("EVAL", APPEND.decode(), "1", STREAM, PREFIX, "g", checked, str(len(given) // 2), *given, *RECORD)
 
 
 def test_the_name_is_what_redis_computes(shared: RedisServer) -> None:
