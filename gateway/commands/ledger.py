@@ -118,6 +118,8 @@ def show(
     from gateway.ledger import codec
 
     async def work(store: "Ledger") -> bytes:
+        if not snapshot_id.isascii():  # no id of ours, and bytes that are no text at all break the stores' drivers
+            raise GatewayError("there is no such snapshot in this ledger; `gateway log` lists them")
         response = await admin.snapshot(snapshot_id, store)
         body = bytes(response.body)
         if response.status_code == 404:

@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 import typer
+from typer.testing import CliRunner
 
+from gateway.cli import cli
 from gateway.commands import moment
 from gateway.commands.ledger import followed, line_of, newest
 from gateway.ledger.base import Ledger
@@ -200,3 +202,13 @@ def test_since_refuses_anything_else(text: str, ledger: str) -> None:
         moment(text)
 
     assert run("verify", "--ledger", ledger, "--since", text).exit_code == 2
+
+
+def test_an_id_that_is_no_text_is_refused_without_a_traceback(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.db"
+    path.touch()
+
+    made = CliRunner().invoke(cli, ["show", "\udced\udca0\udc80", "--ledger", f"sqlite:{path}"])
+
+    assert made.exit_code == 2
+    assert "no such snapshot" in made.output
