@@ -23,6 +23,7 @@ from gateway.api.access import AdminOnly, authorise
 from gateway.api.bounds import Bounds
 from gateway.api.chat import ClientLeft, read_body
 from gateway.api.sessions import LOGIN_PATH, Sessions
+from gateway.budgets import open_limits
 from gateway.context import layout
 from gateway.dashboard import views
 from gateway.dialects.chat import CHAT
@@ -31,6 +32,9 @@ from gateway.generation import Generation, Shared, generation_of, refuse_fixed
 from gateway.ledger.base import Ledger
 from gateway.ledger.memory import MemoryLedger
 from gateway.ledger.records import ConfigChanged, Entry
+from gateway.limits.base import Limits
+from gateway.limits.memory import MemoryLimits
+from gateway.limits.reservations import Reservations
 from gateway.pipeline import Gateway
 from gateway.providers.tokenizers import Counter
 from gateway.reloading import Reloading, Source
@@ -45,12 +49,14 @@ CHAT_PATH = "/v1/chat/completions"
 class App:
     """The ASGI application. Chat completions are answered without a framework, everything else through starlette."""
 
-    def __init__(self, settings: Settings, ledger: Ledger, source: Source | None = None) -> None:
-        """Serve these settings. `source` gives them anew for a reload; None: they stay as they are."""
+    def __init__(self, settings: Settings, ledger: Ledger, source: Source | None = None, limits: Limits | None = None) -> None:
+        """Serve these settings. `source` gives them anew for a reload; None: they stay. `limits` keeps budgets; None: in memory."""
         self.ledger = ledger
         self.metrics = Metrics()
         self.pages = views.Dashboard(ledger)
         self._asking: asyncio.Task[None] | None = None
+        store = limits or MemoryLimits(settings.budgets.lease_s)
+        self.reservations = Reservations(store, (), lease_s=settings.budgets.lease_s, new_id=new_id, watchers=(self.metrics,))
         self.now = generation_of(settings, self._shared())
         self._live = [self.now]
         self.bounds = Bounds(lambda: self.settings.server.max_inflight, lambda: self.settings.server.max_inflight_bytes)
@@ -71,7 +77,7 @@ class App:
         return self.now.gateway
 
     def _shared(self) -> Shared:
-        return Shared(ledger=self.ledger, metrics=self.metrics, origins=self._origins)
+        return Shared(ledger=self.ledger, metrics=self.metrics, reservations=self.reservations, origins=self._origins)
 
     async def apply(self, settings: Settings) -> None:
         """Put other settings in force: new requests run on them, those that run already end as they began.
@@ -184,7 +190,7 @@ class App:
             return admin.config(digest=now.settings.digest, since=now.since, source=now.settings.source, last_reload=last)
 
         async def budgets(request: Request) -> Response:
-            return admin.budgets()
+            return await admin.budgets(self.gateway.reservations.standings)
 
         async def explanation(request: Request) -> Response:
             try:
@@ -263,6 +269,7 @@ class App:
                 task.cancel()
         await self.pages.reader.close()
         await self.gateway.recorder.drain(self.settings.server.shutdown_grace_s)
+        await self.gateway.reservations.drain(self.settings.ledger.timeout_s)
         for upstream in {id(each): each for generation in self._live for each in generation.upstreams.values()}.values():
             await upstream.close()
         await self.ledger.close()
@@ -342,4 +349,4 @@ def build(settings: Settings, source: Source | None = None) -> App:
     """Return the application for these settings. Opens no connection yet; a file of SQLite is opened."""
     each = settings.ledger
     ledger = open_ledger(each.url.reveal(), each.timeout_s, pool=each.pool, fsynced=each.durability == "fsynced")
-    return App(settings, ledger, source)
+    return App(settings, ledger, source, open_limits(settings))

@@ -11,8 +11,10 @@ from datetime import datetime
 
 import orjson
 
+from gateway import charges
 from gateway.cache.cost import Prices, parts_usd
 from gateway.cache.usage import Usage
+from gateway.charges import Worst
 from gateway.context.admission import Refused
 from gateway.context.digest import digest
 from gateway.context.items import Prompt
@@ -22,6 +24,7 @@ from gateway.dialects.chat import CHAT
 from gateway.dialects.sse import Splitter
 from gateway.errors import ContextLengthExceeded, GatewayError, UpstreamError, UpstreamRefused, UpstreamTimeout
 from gateway.ledger.records import CallFinished, Entry, Outcome
+from gateway.limits.reservations import Reservation
 from gateway.planning import Snapshot
 from gateway.providers.base import Failure, Headers, Reply
 from gateway.routing import Retry
@@ -54,6 +57,9 @@ class Attempt:
     kept: list[bytes] = field(default_factory=list)
     kept_bytes: int = 0
     answer: Answer | None = None
+    reservation: Reservation | None = None
+    worst: Worst = Worst()
+    sent: bool = False
 
     @property
     def target(self) -> str:
@@ -64,6 +70,11 @@ class Attempt:
         self.kept_bytes += len(chunk)
         if self.kept_bytes <= KEPT_BYTES:
             self.kept.append(chunk)
+
+    def settle(self, record: CallFinished | None) -> None:
+        """End the claim of this attempt with what it cost; `record` None: that is not known."""
+        if self.reservation is not None:
+            self.reservation.spent(charges.of(record, self.worst, self.prices, sent=self.sent), self.worst.amounts)
 
 
 @dataclass(frozen=True, slots=True)

@@ -84,6 +84,7 @@ class Delivery:
         outgoing = Outgoing(
             path=attempt.dialect.path, body=prompt.body, query=call.query, headers=call.headers, stream=prompt.request.stream
         )
+        attempt.sent = True
         try:
             reply = await upstream.send(outgoing)
             attempt.status = reply.status
@@ -201,12 +202,16 @@ class Delivery:
         return attempt.answer
 
     async def close(self, attempt: Attempt, reply: Reply | None, outcome: Outcome) -> None:
-        """Let go of the reply and append `CallFinished`, whatever happened."""
-        if reply is not None:
-            await reply.close()
-        entry, record = finished(attempt, await self._read(attempt), outcome, self.new_id(), datetime.now(UTC))
-        self.meter.attempt_finished(record.route, record)
-        self.recorder.append_late(entry)
+        """Let go of the reply, append `CallFinished` and settle what it cost, whatever happened."""
+        record = None
+        try:
+            if reply is not None:
+                await reply.close()
+            entry, record = finished(attempt, await self._read(attempt), outcome, self.new_id(), datetime.now(UTC))
+            self.meter.attempt_finished(record.route, record)
+            self.recorder.append_late(entry)
+        finally:
+            attempt.settle(record)
 
     def _metered(self, call: Call, attempt: Attempt, outcome: Outcome, attempts: Attempts) -> None:
         seconds = time.perf_counter() - call.arrived

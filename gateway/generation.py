@@ -11,8 +11,10 @@ from gateway.api import cors
 from gateway.api.chat import ChatCompletions
 from gateway.api.messages import CountTokens, Messages
 from gateway.api.passthrough import PassThrough
+from gateway.budgets import budgets_of
 from gateway.errors import ConfigurationError
 from gateway.ledger.base import Ledger
+from gateway.limits.reservations import Reservations
 from gateway.pipeline import Gateway
 from gateway.providers.base import Upstream
 from gateway.providers.tokenizers import Counter
@@ -29,6 +31,7 @@ class Shared:
 
     ledger: Ledger
     metrics: Metrics
+    reservations: Reservations
     origins: Callable[[], Sequence[str]]
 
 
@@ -65,6 +68,7 @@ def generation_of(settings: Settings, shared: Shared, old: Generation | None = N
         key: limits for key, limits in (old.told if old else {}).items() if old and upstreams.get(key[0]) is old.upstreams[key[0]]
     }
     aims = aims_of(settings, upstreams, told)
+    shared.reservations.use(budgets_of(settings, aims))
     if old is None:
         gateway = Gateway(
             routes=settings.routes,
@@ -73,6 +77,7 @@ def generation_of(settings: Settings, shared: Shared, old: Generation | None = N
             counter=Counter(),
             new_id=new_id,
             meter=shared.metrics,
+            reservations=shared.reservations,
         )
     else:
         gateway = copy.copy(old.gateway)

@@ -10,20 +10,22 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from gateway import planning, routing
+from gateway import charges, planning, routing
 from gateway.attempts import Attempt, Attempts, Delivered
 from gateway.cache.expect import Expectations
 from gateway.cache.rules import TABLE, Rule
 from gateway.context import layout, lineage
 from gateway.context.admission import Refused
 from gateway.context.items import Request
+from gateway.context.layout import Arranged
 from gateway.context.policy import Policy
 from gateway.delivery import OFF_LOOP_BYTES, Answer, Call, Delivery, Meter
 from gateway.dialects import table
 from gateway.dialects.memo import Memo
-from gateway.errors import ContextLengthExceeded, InvalidRequest, RouteNotAllowed
+from gateway.errors import ContextLengthExceeded, InvalidRequest, LimitExceeded, LimitsUnavailable, RouteNotAllowed
 from gateway.ledger.base import Ledger
 from gateway.ledger.records import CallFinished, Entry, Outcome
+from gateway.limits.reservations import Reservation, Reservations
 from gateway.planning import Lineages, Planned, Snapshot
 from gateway.providers.base import Upstream
 from gateway.providers.failures import retry_after_s
@@ -62,6 +64,7 @@ class Gateway:
     expectations: Expectations = field(default_factory=Expectations)
     lineages: Lineages = field(default_factory=Lineages)
     cooldowns: Cooldowns = field(default_factory=Cooldowns)
+    reservations: Reservations = field(default_factory=Reservations)
     recorder: Recorder = field(init=False)
     delivery: Delivery = field(init=False)
 
@@ -80,6 +83,15 @@ class Gateway:
         facts["x-gateway-route"] = route.name
         arranged = layout.arrange(request, route.layout, call.dialect, observe=call.observe, memo=self.scans)
         thread = self._thread(call, route, arranged.request, call.session or session)
+        try:
+            return await self._attempt(call, route, request, arranged, thread, facts)
+        finally:
+            thread.reservation.close()  # no claim follows; each is settled when its attempt has ended
+
+    async def _attempt(
+        self, call: Call, route: Route, request: Request, arranged: Arranged, thread: "Thread", facts: dict[str, str]
+    ) -> Answer:
+        """Go from target to target until one answers; see `complete`."""
         attempts = Attempts(route.retry)
         for target in routing.order(route.targets, self.cooldowns.cooling(time.monotonic())):
             aim = self.aims[route.name, target.name]
@@ -93,7 +105,7 @@ class Gateway:
                 self.meter.refused(route.name, target.name)
                 continue
             while attempts.left(target.name):
-                attempt = await self._record(call, route, aim, request, planned, thread, attempts.begin(target.name), facts)
+                attempt = await self._record(call, route, aim, request, planned, thread, attempts, facts)
                 delivered = await self.delivery.send(call, attempt, aim.upstream, attempts)
                 if delivered.failure is None:
                     self.cooldowns.succeeded(attempt.target)
@@ -148,7 +160,7 @@ class Gateway:
             "key": call.key,
             "request_id": call.request_id,
         }
-        return Thread(request=request, links=links, names=names)
+        return Thread(request=request, links=links, names=names, reservation=self.reservations.open(call.key))
 
     async def _record(
         self,
@@ -158,10 +170,10 @@ class Gateway:
         request: Request,
         planned: Planned,
         thread: "Thread",
-        number: int,
+        attempts: Attempts,
         facts: dict[str, str],
     ) -> Attempt:
-        """Append the snapshot and return the attempt that it allows. A failure escapes: no record, no call."""
+        """Reserve, append the snapshot and return the attempt that they allow. A failure escapes: no record, no call."""
         target, now = aim.target.name, time.monotonic()
         links = planning.prompt_links(planned, thread.request, thread.links, lineage.seed(call.tenant))
         head = planning.head_digest(planned.prompt.request)
@@ -169,7 +181,7 @@ class Gateway:
             id=self.new_id(),
             at=datetime.now(UTC),
             **thread.names,
-            attempt=number,
+            attempt=attempts.begin(target),
             target=target,
             dialect=call.dialect.name,
             observe=call.observe,
@@ -185,13 +197,30 @@ class Gateway:
             dialect=call.dialect,
             prefix=(head, links),
         )
+        await self._claim(call, attempt, planned, thread, attempts, facts)
         try:
             await self.recorder.append(planning.entry(snapshot, request, planned, aim.policy_record))
         except asyncio.CancelledError:  # the client left while the record was being made: it may stand, so it gets its end
             self.recorder.spawn(self.delivery.close(attempt, None, Outcome.CLIENT_CLOSED))
             raise
+        except Exception:
+            attempt.settle(None)
+            raise
         facts.update(planning.facts(snapshot, planned))
         return attempt
+
+    async def _claim(
+        self, call: Call, attempt: Attempt, planned: Planned, thread: "Thread", attempts: Attempts, facts: dict[str, str]
+    ) -> None:
+        """Reserve the attempt's worst case in every budget of its route and key. A refusal is recorded, and escapes."""
+        worst = charges.worst(planned, attempt.prices)
+        try:
+            facts.update(await thread.reservation.claim(attempt.snapshot.route, worst.amounts))
+        except (LimitExceeded, LimitsUnavailable) as error:
+            facts.pop("x-gateway-target", None)  # by its absence a client tells our limits from a provider's
+            self._unsent(call, thread, attempts, Outcome.BUDGET, error.message)
+            raise
+        attempt.reservation, attempt.worst = thread.reservation, worst
 
     def _gave_way(self, attempt: Attempt, delivered: Delivered, route: Route, attempts: Attempts) -> None:
         """Note a failed attempt: its cause, the target's health, and its end in the ledger."""
@@ -206,20 +235,27 @@ class Gateway:
     def _failed(self, call: Call, route: Route, thread: "Thread", attempts: Attempts) -> Exception:
         """Return the error that stands for the whole request; one that was never sent gets its record here."""
         error = attempts.error()
-        seconds = time.perf_counter() - call.arrived
         outcome = Outcome.REFUSED if isinstance(error, ContextLengthExceeded) else Outcome.UPSTREAM_ERROR
-        self.meter.request_finished(route.name, attempts.target, outcome, seconds, seconds - attempts.waited)
         if attempts.count == 0:
-            record = CallFinished(
-                id=self.new_id(),
-                at=datetime.now(UTC),
-                **thread.names,
-                outcome=outcome,
-                latency_s=round(seconds, 6),
-                reason=error.message,
-            )
-            self.recorder.append_late(Entry(records=(record,)))
+            self._unsent(call, thread, attempts, outcome, error.message)
+        else:
+            seconds = time.perf_counter() - call.arrived
+            self.meter.request_finished(route.name, attempts.target, outcome, seconds, seconds - attempts.waited)
         return error
+
+    def _unsent(self, call: Call, thread: "Thread", attempts: Attempts, outcome: Outcome, reason: str) -> None:
+        """Count and record a request that ends without another attempt."""
+        seconds = time.perf_counter() - call.arrived
+        self.meter.request_finished(thread.names["route"], attempts.target, outcome, seconds, seconds - attempts.waited)
+        record = CallFinished(
+            id=self.new_id(),
+            at=datetime.now(UTC),
+            **thread.names,
+            outcome=outcome,
+            latency_s=round(seconds, 6),
+            reason=reason,
+        )
+        self.recorder.append_late(Entry(records=(record,)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -232,3 +268,4 @@ class Thread:
     request: Request
     links: list[bytes]
     names: dict[str, Any]
+    reservation: Reservation

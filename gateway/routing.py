@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from gateway.cache.cost import Prices as Prices
 from gateway.context.policy import CompactionPolicy, LayoutPolicy
 from gateway.errors import ModelNotFound
+from gateway.limits.base import Limit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,12 +34,16 @@ class Target:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budget:
-    """Ceiling and reserve in tokens; `output_reserve_tokens` None: 8,192, less where the window is small."""
+    """Ceiling and reserve in tokens; `output_reserve_tokens` None: 8,192, less where the window is small.
+
+    `limits` are over many requests; the rest is about each.
+    """
 
     input_tokens: int | None = None
     output_reserve_tokens: int | None = None
     margin: float = 0.02
     shrink_output: bool = False
+    limits: tuple[Limit, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,6 +13,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from gateway.ledger.records import CallFinished, Usage
+from gateway.limits.base import Amounts, Standing
 
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
 
@@ -81,6 +82,12 @@ class Metrics:
         )
         self._appends = histogram("gateway_ledger_append_seconds", "Until the ledger answered to an entry", OWN_BUCKETS, ())
         self._failures = counter("gateway_ledger_failures_total", "Entries that the ledger did not acknowledge", ())
+        self._budgets = Gauge(
+            "gateway_budget_used_ratio",
+            "Used and reserved over the limit, as last seen by this process",
+            ("route", "key", "unit", "per"),
+            registry=registry,
+        )
         self._inflight = Gauge("gateway_inflight", "Requests whose answer has not ended", registry=registry)
 
     def request_began(self) -> None:
@@ -129,6 +136,15 @@ class Metrics:
         self._appends.observe(seconds)
         if failed:
             self._failures.inc()
+
+    def stands(self, standings: Iterable[Standing]) -> None:
+        """Show how budgets stand, as a store has just told it."""
+        for each in standings:
+            labels = (each.budget.route, each.budget.key, each.limit.unit.value, each.limit.per.value)
+            self._budgets.labels(*labels).set(each.used_ratio)
+
+    def settled(self, standings: Iterable[Standing], spent: Amounts) -> None:
+        """Nothing more: `stands` was told the same."""
 
     def page(self) -> bytes:
         """Return the page in Prometheus' text format; its type is `CONTENT_TYPE`."""

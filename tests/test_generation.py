@@ -3,14 +3,22 @@ import pytest
 from gateway.errors import ConfigurationError
 from gateway.generation import Generation, Shared, generation_of, refuse_fixed
 from gateway.ledger.memory import MemoryLedger
+from gateway.limits.memory import MemoryLimits
+from gateway.limits.reservations import Reservations
 from gateway.providers.windows import Limits
 from gateway.settings import load
 from gateway.telemetry import Metrics
+from gateway.wiring import new_id
 from tests.test_app import OTHER, TEXT, settings
 
 
 def made(text: str, old: Generation | None = None) -> Generation:
-    shared = Shared(ledger=MemoryLedger(), metrics=Metrics(), origins=tuple)
+    shared = Shared(
+        ledger=MemoryLedger(),
+        metrics=Metrics(),
+        reservations=Reservations(MemoryLimits(60), (), lease_s=60, new_id=new_id),
+        origins=tuple,
+    )
     return generation_of(load(text, source="test", env={}), shared, old)
 
 

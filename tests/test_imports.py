@@ -13,8 +13,8 @@ ALLOWED = {
     "context": {"errors", "context"},
     "dialects": {"errors", "context", "dialects", "cache"},
     "cache": {"errors", "context", "cache"},
-    "routing": {"errors", "context", "cache"},
-    "settings": {"errors", "context", "cache", "routing", "yamlfile"},
+    "routing": {"errors", "context", "cache", "limits.base"},
+    "settings": {"errors", "context", "cache", "routing", "yamlfile", "limits.base"},
     "yamlfile": {"errors"},
     "litellm_import": {"errors", "yamlfile", "litellm_import"},
     "ledger.records": {"errors", "context", "cache"},
@@ -30,6 +30,9 @@ ALLOWED = {
     "limits.lua": set[str](),
     "limits.reckoning": {"limits.base"},
     "limits.books": {"limits.base", "limits.reckoning"},
+    "limits.refusals": {"errors", "limits.base"},
+    "limits.reservations": {"errors", "limits.base", "limits.reckoning", "limits.refusals"},
+    "charges": {"context", "cache", "routing", "ledger.records", "limits.base", "planning"},
     "limits.memory": {"errors", "limits.base", "limits.books"},
     "limits.sqlite": {"errors", "limits.base", "limits.books"},
     "limits.redis": {"errors", "limits.base", "limits.reckoning", "limits.lua"},
@@ -38,7 +41,10 @@ ALLOWED = {
     "logs": set[str](),
     "doctor": {"errors", "settings", "ledger.base"},
     "planning": {"errors", "context", "dialects", "cache", "routing", "ledger.records", "ledger.codec", "providers.tokenizers"},
-    "attempts": {"errors", "context", "dialects", "cache", "routing", "ledger.records", "planning", "providers.base"},
+    "attempts": {
+        "errors", "context", "dialects", "cache", "routing", "ledger.records", "planning", "providers.base", "charges",
+        "limits.reservations",
+    },
     "replay": {
         "errors", "context", "dialects", "cache", "ledger.records", "ledger.base", "ledger.codec", "planning",
         "providers.tokenizers",
@@ -48,7 +54,7 @@ ALLOWED = {
     },
     "dashboard.metrics": {"errors", "cache", "ledger.records"},
     "dashboard": {"errors", "api.admin", "cache", "ledger.base", "ledger.records", "replay", "dashboard"},
-    "telemetry": {"errors", "cache", "ledger.records"},
+    "telemetry": {"errors", "cache", "ledger.records", "limits.base"},
     "recorder": {"errors", "ledger.base", "ledger.codec", "ledger.records"},
     "delivery": {
         "errors", "context", "dialects", "cache", "routing", "ledger.records", "attempts", "recorder",
@@ -56,17 +62,17 @@ ALLOWED = {
     },
     "pipeline": {
         "errors", "context", "dialects", "cache", "routing", "ledger.records", "ledger.base", "planning", "attempts", "recorder",
-        "delivery", "providers.base", "providers.failures", "providers.tokenizers",
+        "delivery", "providers.base", "providers.failures", "providers.tokenizers", "charges", "limits.reservations",
     },
     "counting": {"errors", "context", "ledger.records", "delivery", "pipeline", "providers.base"},
     "api": {
         "counting", "errors", "context", "dialects", "routing", "ledger.records", "ledger.base", "ledger.codec", "delivery",
         "pipeline",
-        "providers.base", "api",
+        "providers.base", "api", "limits.base", "limits.refusals",
     },
 }  # fmt: skip
 # Composition roots and commands may know every module.
-ROOTS = {"app", "wiring", "serving", "protocol", "generation", "reloading", "cli", "commands", "demo", "__main__", ""}
+ROOTS = {"app", "wiring", "budgets", "serving", "protocol", "generation", "reloading", "cli", "commands", "demo", "__main__", ""}
 
 # Which modules may import a library; every other one may not.
 LIBRARIES = {

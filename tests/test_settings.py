@@ -129,8 +129,8 @@ def test_every_problem_is_told_at_once_with_its_place() -> None:
     bare = "text is meant: put it in quotes"
 
     assert [
-        "c.yaml:1:1: passthru: unknown key; accepted here: server, auth, ledger, providers, routes, passthrough, telemetry, log; "
-        "did you mean passthrough",
+        "c.yaml:1:1: passthru: unknown key; accepted here: server, auth, ledger, providers, routes, passthrough, budgets, "
+        "telemetry, log; did you mean passthrough",
         f"c.yaml:5:11: routes[0].name: bare, this may be read as a truth value; {bare} (here: no)",
         "c.yaml:6:5: routes[0].compactoin: unknown key; accepted here: name, models, targets, budget, compaction, layout, compose, "
         "retry, cooldown, snapshots; did you mean compaction",

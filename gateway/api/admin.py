@@ -5,7 +5,7 @@ Answers are JSON in ASCII: a NUL or a lone surrogate in a prompt stays legal JSO
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -15,10 +15,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from gateway.api import errors
-from gateway.errors import InvalidRequest, LedgerError
+from gateway.errors import InvalidRequest, LedgerError, LimitsUnavailable
 from gateway.ledger import codec
 from gateway.ledger.base import Ledger
 from gateway.ledger.records import CallFinished, Manifest, PromptComposed, Record
+from gateway.limits.base import Standing
+from gateway.limits.refusals import item
 from gateway.routing import Route, Target
 
 T = TypeVar("T")
@@ -135,9 +137,16 @@ def config(*, digest: str, since: datetime, source: str, last_reload: Reload | N
     return _json(json.dumps(value).encode())
 
 
-def budgets() -> Response:
-    """Return the budgets: none are kept in this version."""
-    return _json(b'{"items": []}')
+async def budgets(standings: Callable[[], Awaitable[Sequence[Standing]]]) -> Response:
+    """Return `{"items": [{route, key, unit, per, limit, used, reserved, resets_at}]}`, an item for each limit of each budget.
+
+    One of `route` and `key` is null. `used` is what ended calls cost, `reserved` what running ones may cost; money is in USD.
+    """
+    try:
+        found = await standings()
+    except LimitsUnavailable as error:
+        return errors.response(error)
+    return _json(json.dumps({"items": [item(each) for each in found]}).encode())
 
 
 async def _page(ledger: Ledger, query: Query) -> tuple[list[Record], str | None]:

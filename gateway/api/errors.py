@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from gateway.dialects import messages
 from gateway.dialects.messages import MESSAGES
-from gateway.errors import GatewayError, RequestError, UpstreamError, UpstreamRefused
+from gateway.errors import GatewayError, LimitExceeded, RequestError, UpstreamError, UpstreamRefused
 
 RawHeaders = list[tuple[bytes, bytes]]
 
@@ -89,7 +89,7 @@ def _body(error: GatewayError, message: str, status: int, dialect: str) -> bytes
 
 def _headers(error: GatewayError, status: int) -> RawHeaders:
     headers = [(b"content-type", b"application/json")]
-    given = error.headers if isinstance(error, UpstreamError) else {}
+    given = error.headers if isinstance(error, UpstreamError | LimitExceeded) else {}
     for name, value in given.items():
         if name.lower() not in FRAMING:
             headers.append((name.lower().encode("latin-1"), value.encode("utf-8", "surrogateescape")))

@@ -101,13 +101,23 @@ class Tally:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
-    """One limit as it stands. `resets_at` None: it frees itself when a running call ends."""
+    """One limit as it stands at a moment of the store's clock. `resets_at` None: it frees itself when a running call ends."""
 
     budget: Budget
     limit: Limit
     used: int
     reserved: int
+    at: datetime
     resets_at: datetime | None
+
+    @property
+    def resets_in_s(self) -> float | None:
+        return None if self.resets_at is None else (self.resets_at - self.at).total_seconds()
+
+    @property
+    def used_ratio(self) -> float:
+        """Used and reserved over the limit; a limit of nothing is used up."""
+        return (self.used + self.reserved) / self.limit.amount if self.limit.amount else 1.0
 
     @property
     def remaining(self) -> int:
@@ -150,8 +160,12 @@ class Limits(Protocol):
         """
         ...
 
-    async def settle(self, budgets: Sequence[Budget], hold: str, spent: Amounts) -> None:
-        """Count what the request cost, and let go of what it held. The second time, and for an unknown hold: nothing."""
+    async def settle(self, budgets: Sequence[Budget], hold: str, spent: Amounts) -> tuple[Standing, ...]:
+        """Count what the request cost, let go of what it held, and return how the limits stand with that.
+
+        The second time, and for an unknown hold: nothing is counted, and nothing returned. So of all processes only one
+        sees a budget pass a share of its limit.
+        """
         ...
 
     async def renew(self, budgets: Sequence[Budget], holds: Sequence[str]) -> None:

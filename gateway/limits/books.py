@@ -58,7 +58,8 @@ def reserve(
     return verdict
 
 
-def settle(shelf: Shelf, budgets: Sequence[Budget], hold: str, spent: Amounts, *, now: float) -> None:
+def settle(shelf: Shelf, budgets: Sequence[Budget], hold: str, spent: Amounts, *, now: float) -> tuple[Standing, ...]:
+    settled: list[Standing] = []
     for budget in budgets:
         tally = opened(shelf, budget, now)
         found = shelf.hold(budget.name, hold)
@@ -66,8 +67,11 @@ def settle(shelf: Shelf, budgets: Sequence[Budget], hold: str, spent: Amounts, *
             continue
         value, lapsed = found
         tally = tally if lapsed else reckoning.released(tally, value)
-        shelf.put_tally(budget.name, reckoning.spent(budget, tally, spent))
+        tally = reckoning.spent(budget, tally, spent)
+        shelf.put_tally(budget.name, tally)
         shelf.drop_hold(budget.name, hold)
+        settled += reckoning.standings(budget, tally)
+    return tuple(settled)
 
 
 def renew(shelf: Shelf, budgets: Sequence[Budget], holds: Sequence[str], *, now: float, lease_s: float) -> None:

@@ -13,7 +13,7 @@ ARGV: operation, now ("" for the server's clock), lease, limits ("unit/per amoun
 reserve HOLD NUMBER USD TOKENS · undo HOLD NUMBER USD TOKENS (what was there before; NUMBER 0: nothing) · settle HOLD USD TOKENS ·
 renew HOLD… · standing.
 Answers {verdict, now, used begin for each limit over a period…, usd, tokens, calls, number of the hold, its usd, its tokens,
-its second, then pairs of :minute}, with verdict 1 for granted (or done) and 0 for refused.
+its second, then pairs of :minute}, with verdict 1 for granted or done, and 0 for refused or for nothing to settle.
 """
 
 import hashlib
@@ -150,7 +150,9 @@ if operation == 'reserve' then
     end
 elseif operation == 'settle' then
     local gone = row(hold)
-    if gone then
+    if not gone then
+        verdict = 0
+    else
         if redis.call('ZREM', live, hold) == 1 then change(-gone.usd, -gone.tokens, -1) end
         redis.call('ZREM', lapsed, hold)
         redis.call('HDEL', holds, hold)

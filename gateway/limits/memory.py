@@ -58,9 +58,9 @@ class MemoryLimits:
         self._available()
         return books.reserve(self._shelf, budgets, hold, number, amounts, now=self._clock(), lease_s=self._lease_s)
 
-    async def settle(self, budgets: Sequence[Budget], hold: str, spent: Amounts) -> None:
+    async def settle(self, budgets: Sequence[Budget], hold: str, spent: Amounts) -> tuple[Standing, ...]:
         self._available()
-        books.settle(self._shelf, budgets, hold, spent, now=self._clock())
+        return books.settle(self._shelf, budgets, hold, spent, now=self._clock())
 
     async def renew(self, budgets: Sequence[Budget], holds: Sequence[str]) -> None:
         self._available()

@@ -137,6 +137,7 @@ def standings(budget: Budget, tally: Tally) -> tuple[Standing, ...]:
             limit=limit,
             used=used(limit, tally),
             reserved=reserved(limit, tally),
+            at=datetime.fromtimestamp(tally.now, UTC),
             resets_at=resets_at(limit, tally),
         )
         for limit in budget.limits

@@ -57,17 +57,21 @@ class RedisLimits:
             await self._run(undone)
         return reckoning.refusal(refused, amounts, number)
 
-    async def settle(self, budgets: Sequence[Budget], hold: str, spent: Amounts) -> None:
-        await self._run([(budget, ("settle", hold, spent.usd, spent.tokens)) for budget in budgets])
+    async def settle(self, budgets: Sequence[Budget], hold: str, spent: Amounts) -> tuple[Standing, ...]:
+        return await self._standings(budgets, ("settle", hold, spent.usd, spent.tokens))
 
     async def renew(self, budgets: Sequence[Budget], holds: Sequence[str]) -> None:
         await self._run([(budget, ("renew", *holds)) for budget in budgets])
 
     async def standings(self, budgets: Sequence[Budget]) -> tuple[Standing, ...]:
-        answers = await self._run([(budget, ("standing",)) for budget in budgets])
+        return await self._standings(budgets, ("standing",))
+
+    async def _standings(self, budgets: Sequence[Budget], words: tuple[str | int, ...]) -> tuple[Standing, ...]:
+        answers = await self._run([(budget, words) for budget in budgets])
         return tuple(
             each
             for budget, answer in zip(budgets, answers, strict=True)
+            if answer[0]
             for each in reckoning.standings(budget, _read(budget, answer)[0])
         )
 

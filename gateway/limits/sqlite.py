@@ -76,8 +76,8 @@ class SQLiteLimits:
             lambda shelf: books.reserve(shelf, budgets, hold, number, amounts, now=self._clock(), lease_s=self._lease_s)
         )
 
-    async def settle(self, budgets: Sequence[Budget], hold: str, spent: Amounts) -> None:
-        await self._do(lambda shelf: books.settle(shelf, budgets, hold, spent, now=self._clock()))
+    async def settle(self, budgets: Sequence[Budget], hold: str, spent: Amounts) -> tuple[Standing, ...]:
+        return await self._do(lambda shelf: books.settle(shelf, budgets, hold, spent, now=self._clock()))
 
     async def renew(self, budgets: Sequence[Budget], holds: Sequence[str]) -> None:
         await self._do(lambda shelf: books.renew(shelf, budgets, holds, now=self._clock(), lease_s=self._lease_s))

@@ -19,14 +19,29 @@ from gateway import routing, yamlfile
 from gateway.cache.cost import Prices, Tier
 from gateway.context.policy import CompactionPolicy, LayoutPolicy, Strategy, Volatile
 from gateway.errors import ConfigurationError
+from gateway.limits.base import NANO, Limit, Per, Unit
 from gateway.settings import checks, form
 from gateway.settings.checks import is_loopback
 from gateway.settings.form import schema
-from gateway.settings.values import Address, Auth, Key, LedgerSettings, Log, Provider, Secret, Server, Settings, Timeouts
+from gateway.settings.values import (
+    Address,
+    Alerts,
+    Auth,
+    Budgets,
+    Key,
+    LedgerSettings,
+    Log,
+    Provider,
+    Secret,
+    Server,
+    Settings,
+    Timeouts,
+)
 from gateway.yamlfile import BadFile, Problem
 
 __all__ = [
-    "Address", "Auth", "BadFile", "Key", "LedgerSettings", "Log", "Problem", "Provider", "Secret", "Server", "Settings", "Timeouts",
+    "Address", "Alerts", "Auth", "BadFile", "Budgets", "Key", "LedgerSettings", "Log", "Problem", "Provider", "Secret", "Server",
+    "Settings", "Timeouts",
     "from_environment", "is_loopback", "load", "read", "schema", "with_server",
 ]  # fmt: skip
 
@@ -67,6 +82,7 @@ def load(text: str, *, source: str, env: Mapping[str, str]) -> Settings:
         routes=routes,
         passthrough=given.passthrough.provider if given.passthrough else None,
         telemetry_prometheus=given.telemetry.prometheus,
+        budgets=_budgets(given.budgets),
         log=_log(given.log, env),
         digest="",
         source=source,
@@ -90,7 +106,7 @@ def _set(given: BaseModel, *without: str) -> dict[str, Any]:
 
 
 def _auth(given: form.AuthForm) -> Auth:
-    keys = (Key(**_set(each, "budget") | {"sha256": each.sha256.lower()}) for each in given.keys)
+    keys = (Key(**_set(each, "budget") | {"sha256": each.sha256.lower(), "limits": _limits(each.budget)}) for each in given.keys)
     return Auth(admin_key=Secret(given.admin_key) if given.admin_key else None, keys=tuple(keys))
 
 
@@ -150,12 +166,37 @@ def _route(given: form.RouteForm, known: Mapping[str, form.RouteForm]) -> routin
         name=given.name,
         models=tuple(given.models or (given.name,)),
         targets=tuple(dict.fromkeys(_flat(given, known))),
-        budget=routing.Budget(shrink_output=given.budget.output_over_window == "shrink", **budget),
+        budget=routing.Budget(shrink_output=given.budget.output_over_window == "shrink", limits=_limits(given.budget), **budget),
         compaction=CompactionPolicy(strategy=Strategy(given.compaction.strategy), **compaction),
         layout=LayoutPolicy(volatile=Volatile(given.layout.volatile), tools_sorted=given.layout.tools == "sorted", **layout),
         retry=routing.Retry(**_set(given.retry)),
         cooldown=routing.Cooldown(**_set(given.cooldown)),
     )
+
+
+def _limits(given: form.LimitsForm | None) -> tuple[Limit, ...]:
+    """Return the limits of one `budget`, in the order of the contract."""
+    if given is None:
+        return ()
+    found: list[tuple[Unit, Per, int | None]] = []
+    if given.spend is not None:
+        found.append((Unit.USD, Per(given.spend.per), round(given.spend.usd * NANO)))
+    if given.tokens is not None:
+        found.append((Unit.TOKENS, Per(given.tokens.per), given.tokens.limit))
+    found.append((Unit.REQUESTS, Per.MINUTE, given.requests_per_minute))
+    found.append((Unit.TOKENS, Per.MINUTE, given.tokens_per_minute))
+    found.append((Unit.REQUESTS, Per.PARALLEL, given.max_parallel))
+    return tuple(Limit(unit=unit, per=per, amount=amount) for unit, per, amount in found if amount is not None)
+
+
+def _budgets(given: form.BudgetsForm) -> Budgets:
+    alerts = given.alerts
+    made = (
+        None
+        if alerts is None
+        else Alerts(**_set(alerts, "url", "at") | {"url": Secret(alerts.url), "at": tuple(sorted(set(alerts.at)))})
+    )
+    return Budgets(**_set(given, "alerts"), alerts=made)
 
 
 def _flat(given: form.RouteForm, known: Mapping[str, form.RouteForm]) -> Iterator[routing.Target]:

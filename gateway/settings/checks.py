@@ -34,7 +34,6 @@ def _any(value: Value) -> bool:
 
 # Keys whose feature is not in this version: which values would need it, and what there is instead.
 LATER: tuple[tuple[str, Callable[[Value], bool], str], ...] = (
-    ("auth.keys.*.budget", _any, "budgets of keys; leave it out"),
     ("ledger.url", _starts("redis+sentinel:", "redis+cluster:"), "Sentinel and Cluster; use redis:// or rediss://"),
     ("ledger.durability", _is("replicated"), "replicated; use appended or, with sqlite, fsynced"),
     ("ledger.on_failure", _is("spill", "open"), "spill and open; use closed"),
@@ -43,12 +42,8 @@ LATER: tuple[tuple[str, Callable[[Value], bool], str], ...] = (
     ("providers.*.kind", _is("litellm"), "kind litellm; use openai with an OpenAI-shaped address, or anthropic"),
     ("providers.*.litellm_provider", _given, "kind litellm, which alone has this key"),
     ("providers.*.options", _given, "kind litellm, which alone has this key"),
+    ("budgets.alerts", _any, "alerts; leave it out, and watch gateway_budget_used_ratio"),
     ("routes.*.budget.sections", _given, "section budgets; leave it out"),
-    ("routes.*.budget.spend", _any, "spend budgets; leave it out"),
-    ("routes.*.budget.tokens", _any, "token budgets; leave it out"),
-    ("routes.*.budget.requests_per_minute", _any, "rate limits; leave it out"),
-    ("routes.*.budget.tokens_per_minute", _any, "rate limits; leave it out"),
-    ("routes.*.budget.max_parallel", _any, "limits of parallel requests; leave it out"),
     ("routes.*.compaction.strategy", _is("running_summary", "semantic_truncation"), "this strategy; use sliding_window or off"),
     ("routes.*.compaction.summarizer", _any, "summaries; leave it out"),
     ("routes.*.compaction.recall_tool", _given, "the recall tool; use false"),
@@ -69,6 +64,8 @@ def check(document: Document, env: Mapping[str, str]) -> None:
     for path, provider in document.find("providers.*"):
         if isinstance(provider, dict):
             _provider(document, path, provider)
+    for path, url in document.find("budgets.alerts.url"):
+        _address(document, path, url)
     _unique(document, "routes.*.name", "route of this name")
     _targets(document)
     _circles(document)

@@ -289,6 +289,17 @@ class PassthroughForm(Form):
     provider: Name
 
 
+class AlertsForm(Form):
+    url: Text
+    at: Annotated[list[Annotated[float, Field(gt=0, le=1)]], Field(min_length=1, max_length=20)] = [0.5, 0.8, 1.0]
+    timeout_s: Annotated[float, Field(gt=0, le=60)] = 5
+
+
+class BudgetsForm(Form):
+    lease_s: Annotated[float, Field(ge=1)] = 60
+    alerts: AlertsForm | None = None
+
+
 class TelemetryForm(Form):
     prometheus: bool = True
     otlp_endpoint: Text = ""
@@ -306,6 +317,7 @@ class SettingsForm(Form):
     providers: Annotated[dict[Name, ProviderForm], Field(min_length=1)]
     routes: Annotated[list[RouteForm], Field(min_length=1)]
     passthrough: PassthroughForm | None = None
+    budgets: BudgetsForm = BudgetsForm()
     telemetry: TelemetryForm = TelemetryForm()
     log: LogForm = LogForm()
 

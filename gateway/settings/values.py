@@ -6,6 +6,7 @@ from typing import Literal
 from urllib.parse import urlsplit
 
 from gateway import routing
+from gateway.limits.base import Limit
 
 
 class Secret:
@@ -72,6 +73,7 @@ class Key:
     routes: tuple[str, ...] = ("*",)
     tenant: str = ""
     audience: tuple[str, ...] = ()
+    limits: tuple[Limit, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,6 +122,26 @@ class Provider:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Alerts:
+    """Where it is told that a budget over a period has passed one of these shares (0.8: four fifths) of it.
+
+    The whole address is a secret: chat services put their key into its path.
+    """
+
+    url: Secret
+    at: tuple[float, ...] = (0.5, 0.8, 1.0)
+    timeout_s: float = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Budgets:
+    """How budgets are kept. `lease_s`: how long what a lost process had reserved still counts."""
+
+    lease_s: float = 60
+    alerts: Alerts | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Log:
     level: Literal["debug", "info", "warning", "error"] = "info"
     format: Literal["auto", "pretty", "json"] = "auto"
@@ -139,6 +161,7 @@ class Settings:
     routes: tuple[routing.Route, ...]
     passthrough: str | None
     telemetry_prometheus: bool
+    budgets: Budgets = Budgets()
     log: Log
     digest: str
     source: str

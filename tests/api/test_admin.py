@@ -18,6 +18,9 @@ from gateway.context.items import Request as Draft
 from gateway.errors import LedgerError, SnapshotUnavailable
 from gateway.ledger import codec
 from gateway.ledger.records import CallFinished, Entry, Manifest, Outcome, PromptComposed, Record, Usage
+from gateway.limits.base import NANO, Amounts, Budget, Limit, Per, Unit
+from gateway.limits.memory import MemoryLimits
+from gateway.limits.reservations import Reservations
 from gateway.routing import Route, Target
 
 START = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -265,8 +268,23 @@ def test_config_tells_how_the_last_reload_went() -> None:
     assert {"at": START.isoformat(), "ok": False, "error": "line 3"} == told(admin.Reload(at=START, error="line 3"))["last_reload"]
 
 
-def test_no_budgets_are_kept_yet() -> None:
-    assert json.loads(bytes(admin.budgets().body)) == {"items": []}
+@pytest.mark.anyio
+async def test_budgets_are_listed_with_money_in_usd() -> None:
+    store = MemoryLimits(clock=lambda: 1_767_225_600.0)
+    money = Limit(unit=Unit.USD, per=Per.DAY, amount=25 * NANO)
+    desk = Reservations(
+        store, [Budget(route="m", limits=(money,)), Budget(key="k", limits=(Limit(unit=Unit.TOKENS, per=Per.HOUR, amount=9),))]
+    )
+    await store.reserve(desk.budgets[:1], "a", 1, Amounts(usd=NANO // 2))
+
+    found = json.loads(bytes((await admin.budgets(desk.standings)).body))
+
+    shown = {"route": "m", "key": None, "unit": "usd", "per": "day", "limit": 25.0, "used": 0.0, "reserved": 0.5}
+    other = {"route": None, "key": "k", "unit": "tokens", "per": "hour", "limit": 9, "used": 0, "reserved": 0}
+    resets = ({"resets_at": "2026-01-02T00:00:00Z"}, {"resets_at": "2026-01-01T01:00:00Z"})
+    assert found == {"items": [shown | resets[0], other | resets[1]]}
+    store.unavailable = "away"
+    assert (await admin.budgets(desk.standings)).status_code == 503
 
 
 def test_a_reading_left_early_is_let_go() -> None:

@@ -106,8 +106,9 @@ async def test_asked_twice_counts_once(opened: Opened) -> None:
         for _ in range(2):
             assert isinstance(await store.reserve([TOKENS, KEY], "a", 1, HUNDRED), Granted)
         assert await shown(store, TOKENS, KEY) == [(0, 100), (0, 100), (1, 0)]
-        for _ in range(2):
-            await store.settle([TOKENS, KEY], "a", HUNDRED)
+        first, again = [await store.settle([TOKENS, KEY], "a", HUNDRED) for _ in range(2)]
+        assert [(each.used, each.limit.name) for each in first] == [(100, "tokens/day"), (100, "usd/month"), (1, "requests/minute")]
+        assert again == ()
         assert await shown(store, TOKENS, KEY) == [(100, 0), (100, 0), (1, 0)]
 
 

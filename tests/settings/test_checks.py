@@ -37,7 +37,6 @@ def changed(old: str, new: str) -> str:
 
 
 LATER_ROWS = [
-    ("auth.keys[0].budget", changed(KEY, KEY + ", budget: {spend: {usd: 25, per: day}}")),
     ("ledger.url", changed("sqlite:g.db", "redis+sentinel://h/0")),
     ("ledger.url", changed("sqlite:g.db", "redis+cluster://h")),
     ("ledger.durability", changed("g.db'", "g.db', durability: replicated")),
@@ -51,12 +50,8 @@ LATER_ROWS = [
     ("providers.up1.kind", changed(UP1, UP1 + ", kind: litellm")),
     ("providers.up1.litellm_provider", changed(UP1, UP1 + ", litellm_provider: bedrock")),
     ("providers.up1.options", changed(UP1, UP1 + ", options: {a: 1}")),
+    ("budgets.alerts", GOOD + "budgets: {alerts: {url: 'https://h/a'}}"),
     ("routes[0].budget.sections", route("budget: {sections: {tools: 1}}")),
-    ("routes[0].budget.spend", route("budget: {spend: {usd: 25, per: day}}")),
-    ("routes[0].budget.tokens", route("budget: {tokens: {limit: 5, per: hour}}")),
-    ("routes[0].budget.requests_per_minute", route("budget: {requests_per_minute: 1}")),
-    ("routes[0].budget.tokens_per_minute", route("budget: {tokens_per_minute: 1}")),
-    ("routes[0].budget.max_parallel", route("budget: {max_parallel: 1}")),
     ("routes[0].compaction.strategy", route("compaction: {strategy: running_summary}")),
     ("routes[0].compaction.strategy", route("compaction: {strategy: semantic_truncation}")),
     ("routes[0].compaction.summarizer", route("compaction: {summarizer: {provider: up1, model: x}}")),
