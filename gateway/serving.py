@@ -4,6 +4,7 @@ import logging
 import os
 import signal
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import uvicorn
 from uvicorn.config import STARTUP_FAILURE
 from uvicorn.supervisors import Multiprocess
 
-from gateway import logs
+from gateway import logs, telemetry
 from gateway import settings as configuration
 from gateway.app import App, build
 from gateway.doctor import refuse_poisoned
@@ -45,6 +46,7 @@ def worker() -> App:
     path, port = os.environ[CONFIG_VARIABLE], os.environ[PORT_VARIABLE]
     source = source_of(Path(path) if path else None, host=os.environ[HOST_VARIABLE], port=int(port))
     settings = source.read()
+    telemetry.forget_dead()
     logs.configure(settings.log.level, settings.log.format)
     return build(settings, source)
 
@@ -87,7 +89,9 @@ def serve(settings: Settings, workers: int = 1, source: Source | None = None) ->
     os.environ[CONFIG_VARIABLE] = str(source.path or "")
     os.environ[HOST_VARIABLE], os.environ[PORT_VARIABLE] = settings.server.host, str(settings.server.port)
     config = uvicorn.Config("gateway.serving:worker", factory=True, workers=workers, **options)
-    Workers(config, [config.bind_socket()]).run()
+    with tempfile.TemporaryDirectory(prefix="gateway-metrics-") as folder:
+        telemetry.share(folder)
+        Workers(config, [config.bind_socket()]).run()
 
 
 SIMULATED = """

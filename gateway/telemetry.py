@@ -4,12 +4,15 @@ Names and labels are the contract's. One `Metrics` has a registry of its own: tw
 """
 
 import math
+import os
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 from prometheus_client.metrics_core import Metric
+from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
 from prometheus_client.registry import Collector
 
 from gateway.ledger.records import CallFinished, Usage
@@ -21,6 +24,8 @@ CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
 CALL_BUCKETS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 40, 80, 160, 320, 640)
 OWN_BUCKETS = (0.0005, 0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.128, 0.5, 2)
 RATIO_BUCKETS = (0.1, 0.25, 0.5, 0.7, 0.8, 0.9, 0.95, 0.99, 1)
+
+SHARED_VARIABLE = "PROMETHEUS_MULTIPROC_DIR"  # the client library's: where workers keep their figures together
 
 ROUTED = ("route", "target")
 
@@ -40,11 +45,10 @@ class _Children:
     expected: Counter
     compactions: Counter
     refusals: Counter
+    reported: Counter
     runway: Histogram
     requests: dict[str, Counter] = field(default_factory=dict)
     attempts: dict[str, Counter] = field(default_factory=dict)
-    reported_input: int = 0
-    reported_cached: int = 0
 
 
 class Metrics:
@@ -73,13 +77,8 @@ class Metrics:
         self._compactions = counter("gateway_compactions_total", "Prompts that were cut to fit")
         self._refusals = counter("gateway_refusals_total", "Plans that found no room at a target")
         self._runway = histogram("gateway_runway_used_ratio", "Estimated tokens of a prompt over its limit", RATIO_BUCKETS)
-        # Not derivable from the counters: those count input of calls whose provider says nothing of its cache, too.
-        self._ratio = Gauge(
-            "gateway_cache_hit_ratio",
-            "Cached over input tokens since the start, over calls that reported both",
-            ROUTED,
-            registry=registry,
-        )
+        # What the cached tokens are a share of: `_input` also holds calls whose provider says nothing of its cache.
+        self._reported = counter("gateway_cache_reported_input_tokens_total", "Input tokens of calls that reported cached ones")
         self._appends = histogram("gateway_ledger_append_seconds", "Until the ledger answered to an entry", OWN_BUCKETS, ())
         self._failures = counter("gateway_ledger_failures_total", "Entries that the ledger did not acknowledge", ())
         self._budgets = Gauge(
@@ -87,8 +86,11 @@ class Metrics:
             "Used and reserved over the limit, as last seen by this process",
             ("route", "key", "unit", "per"),
             registry=registry,
+            multiprocess_mode="mostrecent",
         )
-        self._inflight = Gauge("gateway_inflight", "Requests whose answer has not ended", registry=registry)
+        self._inflight = Gauge(
+            "gateway_inflight", "Requests whose answer has not ended", registry=registry, multiprocess_mode="livesum"
+        )
 
     def request_began(self) -> None:
         """Count one more request in flight; `request_ended` takes it back, however it ended."""
@@ -147,8 +149,12 @@ class Metrics:
         """Nothing more: `stands` was told the same."""
 
     def page(self) -> bytes:
-        """Return the page in Prometheus' text format; its type is `CONTENT_TYPE`."""
-        return generate_latest(_WithoutBirthdays(self._registry))
+        """Return the page in Prometheus' text format; its type is `CONTENT_TYPE`. Of several workers, the sums over all."""
+        if SHARED_VARIABLE not in os.environ:
+            return generate_latest(_WithoutBirthdays(self._registry))
+        together = CollectorRegistry()
+        MultiProcessCollector(together)  # type: ignore[no-untyped-call] # the library's own
+        return generate_latest(_WithoutBirthdays(together))
 
     def _count_usage(self, route: str, target: str, children: _Children, usage: Usage, *, estimated: bool) -> None:
         total, cached, written = _positive(usage.input_tokens), _positive(usage.cached_tokens), _positive(usage.written_tokens)
@@ -158,9 +164,7 @@ class Metrics:
         children.output.inc(_positive(usage.output_tokens))
         if usage.cached_tokens is None or not total or estimated:
             return
-        children.reported_input += total
-        children.reported_cached += cached
-        self._ratio.labels(route, target).set(children.reported_cached / children.reported_input)
+        children.reported.inc(total)
 
     def _children(self, route: str, target: str) -> _Children:
         bound = self._bound.get((route, target))
@@ -178,6 +182,7 @@ class Metrics:
                 expected=self._expected.labels(*labels),
                 compactions=self._compactions.labels(*labels),
                 refusals=self._refusals.labels(*labels),
+                reported=self._reported.labels(*labels),
                 runway=self._runway.labels(*labels),
             )
         return bound
@@ -193,6 +198,22 @@ class _WithoutBirthdays(Collector):
         for metric in self._registry.collect():
             metric.samples = [sample for sample in metric.samples if not sample.name.endswith("_created")]
             yield metric
+
+
+def share(folder: str) -> None:
+    """Have the processes that are started from here keep their figures in this folder, so that any of them tells the sums."""
+    os.environ[SHARED_VARIABLE] = folder
+
+
+def forget_dead() -> None:
+    """Let go of what workers that are gone had in flight; what they counted stays."""
+    folder = os.environ.get(SHARED_VARIABLE)
+    for path in Path(folder).glob("gauge_live*.db") if folder else ():
+        pid = int(path.stem.rpartition("_")[2])
+        try:
+            os.kill(pid, 0)
+        except ProcessLookupError:
+            mark_process_dead(pid)  # type: ignore[no-untyped-call] # the library's own
 
 
 def bounded(route: str, target: str) -> str:

@@ -1,9 +1,13 @@
+import os
+import subprocess
+import sys
 from datetime import UTC, datetime
+from pathlib import Path
 
 from prometheus_client.parser import text_string_to_metric_families
 
 from gateway.ledger.records import CallFinished, Outcome, Usage
-from gateway.telemetry import Metrics
+from gateway.telemetry import SHARED_VARIABLE, Metrics
 
 
 def finished(
@@ -54,7 +58,7 @@ def test_usage_is_split_by_where_it_came_from() -> None:
     kinds = [got["gateway_input_tokens_total", kind] for kind in ("uncached", "cached", "written")]
     assert kinds == [170, 900, 30]
     assert (got["gateway_output_tokens_total", ""], got["gateway_cost_usd_total", ""]) == (11, 0.75)
-    assert got["gateway_cache_hit_ratio", ""] == 900 / 1100
+    assert got["gateway_cache_reported_input_tokens_total", ""] == 1100
 
 
 def test_what_was_not_reported_leaves_no_ratio() -> None:
@@ -66,7 +70,7 @@ def test_what_was_not_reported_leaves_no_ratio() -> None:
     metrics.attempt_finished("r", finished(Usage(input_tokens=50, cached_tokens=0), estimated=True))
 
     got = samples(metrics)
-    assert ("gateway_cache_hit_ratio", "") not in got
+    assert got["gateway_cache_reported_input_tokens_total", ""] == 0
     assert got["gateway_input_tokens_total", "uncached"] == 100
     assert got["gateway_attempts_total", "completed"] == 4
 
@@ -137,6 +141,39 @@ def test_passed_through_addresses_do_not_make_a_series_each() -> None:
     page = metrics.page().decode()
     assert 'gateway_attempts_total{outcome="completed",route="passthrough",target="up/files"} 50.0' in page
     assert "file-1" not in page
+
+
+WORKER = """
+import os, sys
+from gateway import telemetry
+from gateway.ledger.records import Outcome
+telemetry.forget_dead()
+metrics = telemetry.Metrics()
+for _ in range(int(sys.argv[1])):
+    metrics.request_began()
+    metrics.refused("r", "up/m")
+    metrics.request_finished("r", "up/m", Outcome.COMPLETED, 0.5, 0.1)
+sys.stdout.write(metrics.page().decode())
+"""
+
+
+def test_any_of_several_workers_tells_the_sums_of_all(tmp_path: Path) -> None:
+    env = {**os.environ, SHARED_VARIABLE: str(tmp_path)}
+
+    first, second = (
+        subprocess.run(
+            [sys.executable, "-c", WORKER, count], env=env, capture_output=True, text=True, check=True, timeout=60
+        ).stdout
+        for count in ("2", "3")
+    )
+
+    labels = 'route="r",target="up/m"'
+    assert f"gateway_refusals_total{{{labels}}} 2.0" in first
+    assert f"gateway_refusals_total{{{labels}}} 5.0" in second
+    assert f"gateway_request_seconds_count{{{labels}}} 5.0" in second
+    assert "gateway_inflight 3.0" in second  # the first worker is gone, and so is what it had in flight
+    assert "_created" not in second
+    assert "pid=" not in second
 
 
 def test_names_in_labels_cannot_break_the_page() -> None:
