@@ -225,6 +225,8 @@ def app(provider: SimulatedProvider) -> "Application":
 class Application:
     """HTTP around a provider. A fault that cuts the connection returns without ending the response: the server then cuts it."""
 
+    path = CHAT  # where prompts are posted
+
     def __init__(self, provider: SimulatedProvider) -> None:
         self.provider = provider
 
@@ -240,91 +242,96 @@ class Application:
             await self._route(scope["method"], path, headers, raw, receive, send)
         except Refusal as refusal:
             self.provider.refused += 1
-            await _json(send, _error(refusal), refusal.status)
+            await send_json(send, self.envelope(refusal), refusal.status)
+
+    def envelope(self, refusal: Refusal) -> dict[str, Any]:
+        """Return a refusal as the body of an answer."""
+        return {"error": {"message": refusal.message, "type": refusal.type, "param": refusal.param, "code": refusal.code}}
+
+    def error_event(self, refusal: Refusal) -> bytes:
+        """Return a refusal as an event of a stream."""
+        return b"data: " + json.dumps(self.envelope(refusal)).encode() + b"\n\n"
+
+    def answer(self, raw: bytes) -> tuple[dict[str, Any], Iterator[bytes] | None]:
+        """Return the answer to a prompt's body: whole, and as events where those were asked for."""
+        answer = self.provider.complete(raw)
+        return completion(answer), chunks(answer) if answer.stream else None
 
     async def _route(self, method: str, path: str, headers: Mapping[str, str], raw: bytes, receive: Receive, send: Send) -> None:
         provider = self.provider
         if (method, path) == ("POST", "/control"):
-            await _json(send, {"faults": provider.control(raw)})
+            await send_json(send, {"faults": provider.control(raw)})
         elif (method, path) == ("GET", "/calls"):
-            await _json(send, [{"path": call.path, "sha256": call.sha256} for call in provider.calls])
-        elif (method, path) == ("POST", CHAT):
+            await send_json(send, [{"path": call.path, "sha256": call.sha256} for call in provider.calls])
+        elif (method, path) == ("POST", self.path):
             provider.note(path, headers, raw)
             provider.authorise(headers)
-            await self._chat(raw, provider.faults.popleft() if provider.faults else None, receive, send)
+            await self._prompt(raw, provider.faults.popleft() if provider.faults else None, receive, send)
         elif method == "GET" and (path == MODELS or path.startswith(MODELS + "/")):
             provider.authorise(headers)
-            await _json(send, _models(provider, path.removeprefix(MODELS).strip("/")))
+            await send_json(send, _models(provider, path.removeprefix(MODELS).strip("/")))
         else:
             raise Refusal(f"Invalid URL ({method} {path})", status=404)
 
-    async def _chat(self, raw: bytes, fault: Fault | None, receive: Receive, send: Send) -> None:
+    async def _prompt(self, raw: bytes, fault: Fault | None, receive: Receive, send: Send) -> None:
         if fault is not None:
             await asyncio.sleep(fault.delay_s)
-            if await _instead(fault, receive, send):
+            if await self._instead(fault, receive, send):
                 return
-        answer = self.provider.complete(raw)
-        if answer.stream:
-            await _stream(send, chunks(answer), fault)
+        whole, events = self.answer(raw)
+        if events is not None:
+            await self._stream(send, events, fault)
         else:
-            await _plain(send, answer, fault)
+            await self._plain(send, whole, fault)
 
+    async def _instead(self, fault: Fault, receive: Receive, send: Send) -> bool:
+        """Play a fault that needs no answer of ours; returns whether that was all."""
+        if fault.kind == "status":
+            refusal = Refusal(f"Simulated fault {fault.status}.", code=fault.code, status=fault.status)
+            headers = {} if fault.retry_after_s is None else {"retry-after": f"{fault.retry_after_s:g}"}
+            await send_json(send, self.envelope(refusal), fault.status, headers)
+        elif fault.kind == "overflow":
+            text = "Your input exceeds the context window of this model. Please adjust your input and try again."
+            await send_json(send, self.envelope(Refusal(text, param="messages", code="context_length_exceeded")), 400)
+        elif fault.kind == "hang":
+            async with asyncio.timeout(HANG_S):
+                while (await receive())["type"] != "http.disconnect":
+                    pass
+        else:
+            return False
+        return True
 
-async def _instead(fault: Fault, receive: Receive, send: Send) -> bool:
-    """Play a fault that needs no answer of ours; returns whether that was all."""
-    if fault.kind == "status":
-        refusal = Refusal(f"Simulated fault {fault.status}.", code=fault.code, status=fault.status)
-        headers = {} if fault.retry_after_s is None else {"retry-after": f"{fault.retry_after_s:g}"}
-        await _json(send, _error(refusal), fault.status, headers)
-    elif fault.kind == "overflow":
-        text = "Your input exceeds the context window of this model. Please adjust your input and try again."
-        await _json(send, _error(Refusal(text, param="messages", code="context_length_exceeded")), 400)
-    elif fault.kind == "hang":
-        async with asyncio.timeout(HANG_S):
-            while (await receive())["type"] != "http.disconnect":
-                pass
-    else:
-        return False
-    return True
+    async def _stream(self, send: Send, events: Iterator[bytes], fault: Fault | None) -> None:
+        await _start(send, 200, {"content-type": "text/event-stream; charset=utf-8", "cache-control": "no-cache"})
+        for at, event in enumerate(events):
+            if fault is not None and fault.kind != "delay" and at == fault.after_chunks:
+                if fault.kind == "reset":
+                    return
+                if fault.kind != "truncated":
+                    await send({"type": "http.response.body", "body": self._spoilt(fault), "more_body": True})
+                break
+            await send({"type": "http.response.body", "body": event, "more_body": True})
+            await asyncio.sleep(0)  # each event is a write of its own, as a provider's is
+        await send({"type": "http.response.body", "body": b""})
 
+    def _spoilt(self, fault: Fault) -> bytes:
+        if fault.kind == "garbage":
+            return b"data: {not json\n\n"
+        return self.error_event(Refusal("Simulated fault in the stream.", status=500))
 
-async def _stream(send: Send, events: Iterator[bytes], fault: Fault | None) -> None:
-    await _start(send, 200, {"content-type": "text/event-stream; charset=utf-8", "cache-control": "no-cache"})
-    for at, event in enumerate(events):
-        if fault is not None and fault.kind != "delay" and at == fault.after_chunks:
-            if fault.kind == "reset":
-                return
-            if fault.kind != "truncated":
-                await send({"type": "http.response.body", "body": _spoilt(fault), "more_body": True})
-            break
-        await send({"type": "http.response.body", "body": event, "more_body": True})
-        await asyncio.sleep(0)  # each event is a write of its own, as a provider's is
-    await send({"type": "http.response.body", "body": b""})
-
-
-def _spoilt(fault: Fault) -> bytes:
-    if fault.kind == "garbage":
-        return b"data: {not json\n\n"
-    return b"data: " + json.dumps(_error(Refusal("Simulated fault in the stream.", status=500))).encode() + b"\n\n"
-
-
-async def _plain(send: Send, answer: Answer, fault: Fault | None) -> None:
-    kind = fault.kind if fault else "delay"
-    body = json.dumps(completion(answer), ensure_ascii=False).encode()
-    if kind in ("reset", "truncated"):
-        # Half of what the length promises: the server cuts the connection there.
-        await _start(send, 200, {"content-type": "application/json", "content-length": str(len(body))})
-        await send({"type": "http.response.body", "body": body[: len(body) // 2], "more_body": True})
-    elif kind == "garbage":
-        await _whole(send, b"<html>simulated garbage</html>", 200, {"content-type": "text/html"})
-    elif kind == "error_event":
-        await _json(send, _error(Refusal("Simulated fault in the answer.", status=500)))
-    else:
-        await _whole(send, body, 200, {"content-type": "application/json"})
-
-
-def _error(refusal: Refusal) -> dict[str, Any]:
-    return {"error": {"message": refusal.message, "type": refusal.type, "param": refusal.param, "code": refusal.code}}
+    async def _plain(self, send: Send, whole: Mapping[str, Any], fault: Fault | None) -> None:
+        kind = fault.kind if fault else "delay"
+        body = json.dumps(whole, ensure_ascii=False).encode()
+        if kind in ("reset", "truncated"):
+            # Half of what the length promises: the server cuts the connection there.
+            await _start(send, 200, {"content-type": "application/json", "content-length": str(len(body))})
+            await send({"type": "http.response.body", "body": body[: len(body) // 2], "more_body": True})
+        elif kind == "garbage":
+            await _whole(send, b"<html>simulated garbage</html>", 200, {"content-type": "text/html"})
+        elif kind == "error_event":
+            await send_json(send, self.envelope(Refusal("Simulated fault in the answer.", status=500)))
+        else:
+            await _whole(send, body, 200, {"content-type": "application/json"})
 
 
 def _models(provider: SimulatedProvider, name: str) -> dict[str, Any]:
@@ -366,7 +373,8 @@ async def _whole(send: Send, body: bytes, status: int, headers: Mapping[str, str
     await send({"type": "http.response.body", "body": body})
 
 
-async def _json(send: Send, value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> None:
+async def send_json(send: Send, value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> None:
+    """Answer with this value as JSON."""
     await _whole(send, json.dumps(value).encode(), status, {"content-type": "application/json", **(headers or {})})
 
 

@@ -147,7 +147,7 @@ def chunks(answer: Answer) -> Iterator[bytes]:
 def _deltas(answer: Answer) -> Iterator[tuple[dict[str, Any], str | None]]:
     content, calls = answer.message["content"], answer.message.get("tool_calls") or ()
     yield {"role": "assistant", "content": None if content is None else ""}, None
-    for piece in _pieces(content or ""):
+    for piece in pieces(content or ""):
         yield {"content": piece}, None
     for index, call in enumerate(calls):
         head = {
@@ -157,12 +157,13 @@ def _deltas(answer: Answer) -> Iterator[tuple[dict[str, Any], str | None]]:
             "function": {"name": call["function"]["name"], "arguments": ""},
         }
         yield {"tool_calls": [head]}, None
-        for piece in _pieces(call["function"]["arguments"]):
+        for piece in pieces(call["function"]["arguments"]):
             yield {"tool_calls": [{"index": index, "function": {"arguments": piece}}]}, None
     yield {}, answer.finish_reason
 
 
-def _pieces(text: str) -> Iterator[str]:
+def pieces(text: str) -> Iterator[str]:
+    """Yield a text in the pieces of a stream."""
     size = max(1, -(-len(text) // PIECES))
     return (text[at : at + size] for at in range(0, len(text), size))
 
